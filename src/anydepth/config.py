@@ -1,0 +1,172 @@
+"""Every key a recipe may have, with its meaning and its default. Unknown keys are refused.
+
+Run `python -m anydepth.config` to print this as the table in docs/recipe-keys.md.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CorpusConfig(Section):
+    """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`. Files may be gzipped."""
+
+    source: Path | None = Field(None, description="a text file, one source sentence per line")
+    target: Path | None = Field(None, description="its translations, line by line")
+    tsv: Path | None = Field(None, description="one file with a pair per line, split by tabs")
+    source_column: int | str = Field(
+        1, description="where the source is: a column number of the TSV, or a column or language of the data set"
+    )
+    target_column: int | str = Field(2, description="the same for the target")
+    huggingface: str | None = Field(None, description="name of a Hugging Face data set (extra: anydepth[huggingface])")
+    subset: str | None = Field(None, description="configuration of that data set, where it has several")
+    split: str = Field("train", description="which of its splits to read")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "CorpusConfig":
+        two_files = self.source is not None and self.target is not None
+        if (self.source is None) != (self.target is None):
+            raise ValueError("give both source and target")
+        if sum([two_files, self.tsv is not None, self.huggingface is not None]) != 1:
+            raise ValueError("give exactly one of source with target, tsv, or huggingface")
+        if self.tsv is not None:
+            for column in (self.source_column, self.target_column):
+                if not isinstance(column, int) or column < 1:
+                    raise ValueError("the columns of a tsv are numbers, counted from 1")
+        return self
+
+
+class DataConfig(Section):
+    source_language: str = Field("source", description="language code of the source, for the model card")
+    target_language: str = Field("target", description="language code of the target")
+    train: CorpusConfig = Field(description="the training corpus")
+    valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
+    hold_out: int = Field(
+        1000, ge=1, description="pairs held out of train for validation, no source shared, if `valid` is not given"
+    )
+    vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
+    vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
+    byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
+    max_tokens: int = Field(250, ge=2, description="pairs with a longer side, in sub-words, are left out")
+    max_ratio: float = Field(
+        3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
+    )
+    deduplicate: bool = Field(True, description="leave out pairs that have occurred before")
+
+
+class ModelConfig(Section):
+    """A pre-norm encoder-decoder Transformer."""
+
+    width: int = Field(256, ge=8, description="size of a state")
+    heads: int = Field(4, ge=1, description="attention heads")
+    ffn: int = Field(1024, ge=8, description="inner size of the feed-forward block")
+    encoder_layers: int = Field(6, ge=1, description="layers of the full encoder")
+    decoder_layers: int = Field(6, ge=1, description="layers of the full decoder")
+    dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
+    share_embeddings: Literal["all", "target", "none"] = Field(
+        "all", description="one matrix for source, target and output; or for target and output; or three"
+    )
+    max_length: int = Field(512, ge=4, description="longest source or output, in sub-words, at translation")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "ModelConfig":
+        if self.width % (2 * self.heads):
+            raise ValueError("width must be a multiple of 2 x heads")
+        return self
+
+
+ExitWeights = Literal["uniform", "linear", "deepest"]
+
+
+class VanillaConfig(Section):
+    """The loss of the deepest exit alone."""
+
+    name: Literal["vanilla"] = "vanilla"
+
+
+class TiedMultiConfig(Section):
+    """The losses of all N x M exits (paper 4, Algorithm 1)."""
+
+    name: Literal["tied-multi"]
+    mode: Literal["sampled", "exact"] = Field(
+        "sampled",
+        description="exact: all N x M losses every step; sampled: each sentence draws its encoder exit, each token "
+        "its decoder exit, an unbiased estimate of the same loss at about vanilla's cost",
+    )
+    weights: ExitWeights = Field(
+        "uniform",
+        description="what each exit (n, m) counts: the same; in proportion to n x m; or `deepest_share` for the "
+        "deepest and the same for the others",
+    )
+    deepest_share: float = Field(0.5, gt=0, le=1, description="weight of the deepest exit under `weights: deepest`")
+
+
+ObjectiveConfig = Annotated[VanillaConfig | TiedMultiConfig, Field(discriminator="name")]
+
+
+class TrainConfig(Section):
+    steps: int = Field(20_000, ge=1, description="updates in all; the only key that may change when a run goes on")
+    batch_tokens: int = Field(4096, ge=16, description="sub-words in a batch, padding included, on its longer side")
+    accumulate: int = Field(1, ge=1, description="batches per update")
+    rate: float = Field(1e-3, gt=0, description="peak learning rate")
+    warmup: int = Field(1000, ge=0, description="updates until the peak")
+    schedule: Literal["inverse-sqrt", "linear"] = Field("inverse-sqrt", description="decay after the peak; linear ends at 0")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's moments")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")
+    clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="auto: bfloat16 on a GPU that has it, else float32"
+    )
+    device: str = Field("auto", description="auto: cuda where there is one, else cpu")
+    threads: int | None = Field(None, ge=1, description="CPU threads; part of what makes a run repeatable to the bit")
+    seed: int = Field(1, ge=0, description="decides initial weights, batch order, dropout and exits")
+    log_every: int = Field(50, ge=1, description="updates between two log lines")
+    valid_every: int = Field(1000, ge=1, description="updates between two validations")
+    valid_depths: list[str] = Field([], description="depths to validate, such as [6-6, 2-1]; empty: deepest and shallowest")
+    valid_sentences: int = Field(500, ge=1, description="sentences translated per validation")
+    patience: int | None = Field(None, ge=1, description="stop after so many validations without a better BLEU")
+    checkpoint_every: int = Field(500, ge=1, description="updates between two checkpoints")
+    average: int = Field(5, ge=1, description="checkpoints averaged into the finished model")
+
+
+class Recipe(Section):
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = VanillaConfig()
+    train: TrainConfig = TrainConfig()
+
+
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Every key below `section` as (dotted key, default, description)."""
+    for name, field in section.model_fields.items():
+        key = f"{prefix}{name}"
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        below = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if name == "objective":
+            for kind in below:
+                yield key, f"`name: {get_args(kind.model_fields['name'].annotation)[0]}`", kind.__doc__ or ""
+                yield from (row for row in _rows(kind, f"{key}.") if row[0] != "objective.name")
+        elif below and name == "valid":
+            yield key, "", f"{field.description} (keys as for data.train)"
+        elif below:
+            yield from _rows(below[0], f"{key}.")
+        else:
+            default: Any = "required" if field.is_required() else field.default
+            yield key, f"`{default}`", field.description or ""
+
+
+def keys_as_markdown() -> str:
+    lines = ["# Recipe keys", "", "Made by `python -m anydepth.config`.", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in _rows(Recipe, "")]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(keys_as_markdown(), end="")
