@@ -21,7 +21,8 @@ class CorpusConfig(Section):
     target: Path | None = Field(None, description="its translations, line by line")
     tsv: Path | None = Field(None, description="one file with a pair per line, split by tabs")
     source_column: int | str = Field(
-        1, description="where the source is: a column number of the TSV, or a column or language of the data set"
+        1,
+        description="where the source is: a column number of the TSV, or a column or language of the data set",
     )
     target_column: int | str = Field(2, description="the same for the target")
     huggingface: str | None = Field(None, description="name of a Hugging Face data set (extra: anydepth[huggingface])")
@@ -48,7 +49,9 @@ class DataConfig(Section):
     train: CorpusConfig = Field(description="the training corpus")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
     hold_out: int = Field(
-        1000, ge=1, description="pairs held out of train for validation, no source shared, if `valid` is not given"
+        1000,
+        ge=1,
+        description="pairs held out of train for validation, no source shared, if `valid` is not given",
     )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
@@ -116,7 +119,9 @@ class TrainConfig(Section):
     accumulate: int = Field(1, ge=1, description="batches per update")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
     warmup: int = Field(1000, ge=0, description="updates until the peak")
-    schedule: Literal["inverse-sqrt", "linear"] = Field("inverse-sqrt", description="decay after the peak; linear ends at 0")
+    schedule: Literal["inverse-sqrt", "linear"] = Field(
+        "inverse-sqrt", description="decay after the peak; linear ends at 0"
+    )
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")
@@ -129,7 +134,9 @@ class TrainConfig(Section):
     seed: int = Field(1, ge=0, description="decides initial weights, batch order, dropout and exits")
     log_every: int = Field(50, ge=1, description="updates between two log lines")
     valid_every: int = Field(1000, ge=1, description="updates between two validations")
-    valid_depths: list[str] = Field([], description="depths to validate, such as [6-6, 2-1]; empty: deepest and shallowest")
+    valid_depths: list[str] = Field(
+        [], description="depths to validate, such as [6-6, 2-1]; empty: deepest and shallowest"
+    )
     valid_sentences: int = Field(500, ge=1, description="sentences translated per validation")
     patience: int | None = Field(None, ge=1, description="stop after so many validations without a better BLEU")
     checkpoint_every: int = Field(500, ge=1, description="updates between two checkpoints")
@@ -163,7 +170,14 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
 
 
 def keys_as_markdown() -> str:
-    lines = ["# Recipe keys", "", "Made by `python -m anydepth.config`.", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    lines = [
+        "# Recipe keys",
+        "",
+        "Made by `python -m anydepth.config`.",
+        "",
+        "| key | default | meaning |",
+        "| --- | --- | --- |",
+    ]
     lines += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in _rows(Recipe, "")]
     return "\n".join(lines) + "\n"
 

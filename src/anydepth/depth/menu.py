@@ -61,7 +61,7 @@ class DepthMenu:
 
     @property
     def deepest(self) -> MenuEntry:
-        return max(self, key=lambda entry: (len(entry.subnetwork.encoder) + len(entry.subnetwork.decoder)))
+        return max(self, key=lambda entry: len(entry.subnetwork.encoder) + len(entry.subnetwork.decoder))
 
     def measured(
         self,

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from anydepth.errors import UserError
 
@@ -27,7 +28,7 @@ class SubNetwork:
         ):
             if not layers:
                 raise UserError(f"depth {self.name}: the {side} needs at least one layer")
-            if layers[0] < 0 or any(a >= b for a, b in zip(layers, layers[1:], strict=False)):
+            if layers[0] < 0 or any(a >= b for a, b in pairwise(layers)):
                 raise UserError(f"{side} layers {layers} must be ascending indices from 0")
             if weights is not None and len(weights) != len(layers):
                 raise UserError(f"{side}: {len(layers)} layers but {len(weights)} weights")

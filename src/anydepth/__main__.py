@@ -1,0 +1,3 @@
+from anydepth.cli import main
+
+main()

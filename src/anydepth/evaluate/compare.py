@@ -1,0 +1,130 @@
+"""Several models at the depths they share: who is better where, and is it more than chance?"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from anydepth.evaluate.measurement import ModelSweep
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class SharedDepth:
+    """One depth. `differences` and `p_values` hold every model but the first, against the first."""
+
+    depth: str
+    bleu: dict[str, float]
+    differences: dict[str, float]
+    p_values: dict[str, float]
+    winner: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    labels: tuple[str, ...]
+    shared: tuple[SharedDepth, ...]
+    samples: int
+    seed: int
+
+    @property
+    def first(self) -> str:
+        return self.labels[0]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return self.labels[1:]
+
+    @property
+    def wins(self) -> dict[str, int]:
+        return {label: sum(row.winner == label for row in self.shared) for label in self.labels}
+
+    @property
+    def mean_bleu(self) -> dict[str, float]:
+        """Over the shared depths; empty if there are none."""
+        return {label: fmean(row.bleu[label] for row in self.shared) for label in self.labels if self.shared}
+
+    @property
+    def mean_differences(self) -> dict[str, float]:
+        means = self.mean_bleu
+        return {label: means[label] - means[self.first] for label in self.others if self.shared}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "test": "sacreBLEU paired bootstrap, against the first model",
+            "samples": self.samples,
+            "seed": self.seed,
+            "models": list(self.labels),
+            "depths": [asdict(row) for row in self.shared],
+            "wins": self.wins,
+            "mean_bleu": self.mean_bleu,
+            "mean_differences": self.mean_differences,
+        }
+
+
+def compare(
+    models: Sequence[ModelSweep], references: Sequence[str], *, samples: int = 1000, seed: int = 12345
+) -> Comparison:
+    """Compare every model with the first, at each depth that all of them have."""
+    by_depth = [{one.depth: one for one in model.measurements} for model in models]
+    shared = []
+    for depth in by_depth[0]:
+        if not all(depth in depths for depths in by_depth):
+            continue
+        at_depth = {model.label: depths[depth] for model, depths in zip(models, by_depth, strict=True)}
+        outputs = {label: one.outputs for label, one in at_depth.items()}
+        bleu = {label: one.bleu for label, one in at_depth.items()}
+        shared.append(_shared_depth(depth, bleu, _p_values(outputs, references, samples, seed)))
+    return Comparison(tuple(model.label for model in models), tuple(shared), samples, seed)
+
+
+def _shared_depth(depth: str, bleu: dict[str, float], p_values: dict[str, float]) -> SharedDepth:
+    first, *others = bleu
+    top = max(bleu.values())
+    winners = [label for label, value in bleu.items() if value == top]
+    return SharedDepth(
+        depth=depth,
+        bleu=bleu,
+        differences={label: bleu[label] - bleu[first] for label in others},
+        p_values=p_values,
+        winner=winners[0] if len(winners) == 1 else None,
+    )
+
+
+def _p_values(
+    outputs: dict[str, tuple[str, ...]], references: Sequence[str], samples: int, seed: int
+) -> dict[str, float]:
+    first, *others = outputs
+    with _sacrebleu_seed(seed):
+        test = PairedTest(
+            [(label, list(lines)) for label, lines in outputs.items()],
+            {"BLEU": BLEU()},
+            [list(references)],
+            test_type="bs",
+            n_samples=samples,
+        )
+        _, results = test()
+    found = {label: result.p_value for label, result in zip(outputs, results["BLEU"], strict=True)}
+    # sacreBLEU gives two identical systems the smallest p there is: no resample exceeds a difference of 0.
+    return {label: 1.0 if outputs[label] == outputs[first] else float(found[label]) for label in others}
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """sacreBLEU reads its seed from the environment and from nowhere else."""
+    name = "SACREBLEU_SEED"
+    before = os.environ.get(name)
+    os.environ[name] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

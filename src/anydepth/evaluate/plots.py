@@ -1,0 +1,180 @@
+"""The pictures of a report: quality and time over n x m, and the trade between the two."""
+
+import io
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
+
+from anydepth.evaluate.compare import Comparison
+from anydepth.evaluate.measurement import Measurement, ModelSweep
+
+DPI = 150
+COLUMNS_OF_PANELS = 2
+INK = "#22262b"
+# Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+SHAPES = ("o", "s", "^", "D", "v", "P")
+
+Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+def bleu_maps(models: Sequence[ModelSweep]) -> bytes:
+    return _heat_maps(models, lambda one: one.bleu, "BLEU, higher is better", "viridis")
+
+
+def time_maps(models: Sequence[ModelSweep]) -> bytes:
+    return _heat_maps(models, _milliseconds, "Time per sentence (ms), lower is better", "cividis_r")
+
+
+def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: str) -> bytes:
+    """BLEU of the model called `label` minus that of the first, at the depths that all models share."""
+    model = next(model for model in models if model.label == label)
+    differences = {row.depth: row.differences[label] for row in comparison.shared}
+    grid = _grid(model, lambda one: differences.get(one.depth, math.nan))
+    most = max(float(np.nanmax(np.abs(grid))), 0.1)
+    figure = _figure(*_panel_size(model))
+    axes = figure.subplots()
+    _draw_grid(axes, model, grid, cmap="RdBu", low=-most, high=most, number="{:+.1f}")
+    axes.set_title(f"{label} minus {comparison.first}", fontsize=11, color=INK)
+    _title_and_colour_bar(figure, [axes], "Difference in BLEU")
+    return _png(figure)
+
+
+def quality_time(models: Sequence[ModelSweep]) -> bytes:
+    """Every depth as a point, the front of each model as a line with its depths named."""
+    figure = _figure(8.0, 5.2)
+    axes = figure.subplots()
+    for index, model in enumerate(models):
+        colour, shape = COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)]
+        everything, front = _points(model.measurements), _points(model.front)
+        axes.scatter(*everything, s=26, marker=shape, color=colour, alpha=0.35, linewidths=0)
+        # A step: between two points of the front nothing better than the faster one is on offer.
+        axes.step(*front, where="post", color=colour, linewidth=1.4, alpha=0.8)
+        axes.plot(*front, shape, color=colour, markersize=7, label=f"{model.label}: Pareto front")
+    axes.set_xlabel("time per sentence in ms", color=INK)
+    axes.set_ylabel("BLEU", color=INK)
+    axes.set_title("Quality against time: each point a depth, the best trades joined", fontsize=12, color=INK)
+    axes.margins(x=0.08, y=0.1)
+    axes.grid(color="#d9dde2", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", frameon=False)
+    _name_front_points(figure, axes, models)
+    return _png(figure)
+
+
+def _milliseconds(one: Measurement) -> float:
+    return 1000 * one.seconds_per_sentence
+
+
+def _points(measurements: Sequence[Measurement]) -> tuple[list[float], list[float]]:
+    return [_milliseconds(one) for one in measurements], [one.bleu for one in measurements]
+
+
+def _name_front_points(figure: Figure, axes: Axes, models: Sequence[ModelSweep]) -> None:
+    """Write the depth beside each front point, in the first place around it that is free; else not at all."""
+    figure.draw_without_rendering()  # settles the layout, and with it where the points are
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    places = [(-5, 4), (6, -4), (6, 4), (-5, -4)]
+    on_fronts = [one for model in models for one in model.front]
+    centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in on_fronts]
+    taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in centres]
+    for index, model in enumerate(models):
+        for one in model.front:
+            for dx, dy in places:
+                note = axes.annotate(
+                    one.depth,
+                    (_milliseconds(one), one.bleu),
+                    (dx, dy),
+                    textcoords="offset points",
+                    ha="right" if dx < 0 else "left",
+                    va="top" if dy < 0 else "bottom",
+                    fontsize=9,
+                    color=COLOURS[index % len(COLOURS)],
+                    path_effects=[withStroke(linewidth=2.5, foreground="white")],
+                )
+                box = note.get_window_extent(renderer)
+                if not any(box.overlaps(other) for other in taken):
+                    taken.append(box)
+                    break
+                note.remove()
+
+
+def _heat_maps(models: Sequence[ModelSweep], value: Callable[[Measurement], float], title: str, cmap: str) -> bytes:
+    """One panel per model, all on one colour scale."""
+    grids = [_grid(model, value) for model in models]
+    low = min(float(np.nanmin(grid)) for grid in grids)
+    high = max(float(np.nanmax(grid)) for grid in grids)
+    if low == high:  # one entry: a colour scale needs two ends
+        low, high = low - 0.5, high + 0.5
+    across = min(COLUMNS_OF_PANELS, len(models))
+    down = math.ceil(len(models) / across)
+    sizes = [_panel_size(model) for model in models]
+    figure = _figure(across * max(width for width, _ in sizes), down * max(height for _, height in sizes))
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
+    number = "{:.1f}" if high < 1000 else "{:.0f}"
+    for axes, model, grid in zip(panels, models, grids, strict=False):
+        _draw_grid(axes, model, grid, cmap=cmap, low=low, high=high, number=number)
+        axes.set_title(model.label, fontsize=11, color=INK)
+    for axes in panels[len(models) :]:
+        axes.set_visible(False)
+    _title_and_colour_bar(figure, panels, title)
+    return _png(figure)
+
+
+def _grid(model: ModelSweep, value: Callable[[Measurement], float]) -> Grid:
+    """n x m values; NaN where the menu has a hole."""
+    cells = [[model.cell(n, m) for m in model.columns] for n in model.rows]
+    return np.array([[math.nan if one is None else value(one) for one in row] for row in cells])
+
+
+def _draw_grid(axes: Axes, model: ModelSweep, grid: Grid, *, cmap: str, low: float, high: float, number: str) -> None:
+    image = axes.imshow(grid, cmap=cmap, vmin=low, vmax=high, aspect="equal")
+    axes.set_xticks(range(len(model.columns)), [str(m) for m in model.columns])
+    axes.set_yticks(range(len(model.rows)), [str(n) for n in model.rows])
+    axes.set_xlabel("decoder layers m", color=INK)
+    axes.set_ylabel("encoder layers n", color=INK)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    colours = image.to_rgba(grid)
+    for (row, column), cell in np.ndenumerate(grid):
+        if not math.isnan(cell):
+            red, green, blue, _ = colours[row, column]
+            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
+            ink = "white" if is_dark else INK
+            axes.text(column, row, number.format(cell), ha="center", va="center", fontsize=10, color=ink)
+
+
+def _panel_size(model: ModelSweep) -> tuple[float, float]:
+    """In inches: cells of one size whatever the menu, within reason."""
+    width = max(4.2, 1.6 + 0.62 * len(model.columns))
+    height = max(2.6, 1.2 + 0.62 * len(model.rows))
+    return min(width, 12.0), min(height, 12.0)
+
+
+def _title_and_colour_bar(figure: Figure, panels: Sequence[Axes], title: str) -> None:
+    figure.suptitle(title, fontsize=12, color=INK)
+    bar = figure.colorbar(panels[0].images[0], ax=list(panels), shrink=0.9)
+    bar.outline.set_visible(False)
+    bar.locator = MaxNLocator(6)
+    bar.update_ticks()
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="compressed", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    # Without metadata the same data gives the same bytes.
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

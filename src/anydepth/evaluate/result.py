@@ -1,0 +1,79 @@
+"""The whole outcome of a sweep, and the circumstances without which its numbers mean nothing."""
+
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from anydepth.evaluate.compare import Comparison
+from anydepth.evaluate.measurement import ModelSweep
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How it was measured. Files go by their bare names, so that a report can be shown to anyone."""
+
+    source_file: str
+    reference_file: str
+    lines: int
+    beam: int
+    length_penalty: float
+    batch_size: int
+    cut_long: bool
+    repeats: int
+    device: str
+    threads: int
+    machine: str
+    date: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    models: tuple[ModelSweep, ...]
+    sources: tuple[str, ...]
+    references: tuple[str, ...]
+    conditions: Conditions
+    comparison: Comparison | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        return [model.label for model in self.models]
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        quality = self.models[0].measurements[0].quality
+        return {"BLEU": quality.bleu_signature, "chrF": quality.chrf_signature}
+
+    @property
+    def reference_repetition_rate(self) -> float:
+        return self.models[0].measurements[0].quality.reference_repetition_rate
+
+    def model(self, label: str) -> ModelSweep:
+        return next(model for model in self.models if model.label == label)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "conditions": asdict(self.conditions),
+            "signatures": self.signatures,
+            "models": [model.to_json() for model in self.models],
+            "comparison": self.comparison.to_json() if self.comparison else None,
+        }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("anydepth", "torch", "sacrebleu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

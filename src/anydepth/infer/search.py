@@ -1,0 +1,205 @@
+"""Greedy and beam search. Knows token ids and a sub-network; no text, no menu.
+
+Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anydepth.depth import SubNetwork
+from anydepth.model import DecoderCache, Transformer
+from anydepth.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 0.6
+    min_length: int = 0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """GNMT's: ((5 + length) / 6) ^ alpha, the length counting EOS."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+class _Decoding:
+    """A batch on its way: the encoder has run, the decoder goes one position per call."""
+
+    def __init__(self, model: Transformer, sub: SubNetwork, sources: list[list[int]], limit: int) -> None:
+        device = next(model.parameters()).device
+        self.model, self.sub, self.device = model, sub, device
+        longest = max(map(len, sources))
+        source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
+        padded = any(len(row) < longest for row in sources)
+        self.padding_bs = source_bs == Tokenizer.PAD if padded else None
+        self.memory = model.memory(model.encode(source_bs, sub, self.padding_bs)[-1])
+        self.cache = DecoderCache(len(sub.decoder), limit)
+
+    def step(self, tokens_r: Tensor) -> Tensor:
+        """Logits [r, v] of the next position; what may never be generated is ruled out."""
+        states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache)
+        logits_rv: Tensor = self.model.output(self.model.features(states[-1][:, -1]))
+        logits_rv[:, : Tokenizer.EOS] = float("-inf")  # PAD, UNK and BOS come before EOS
+        return logits_rv
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        if self.padding_bs is not None:
+            self.padding_bs = self.padding_bs[sentences]
+        self.cache.keep_sentences(sentences)
+
+
+def search(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> list[list[Candidate]]:
+    """The best candidates of every source (token ids that end in EOS), each at most its limit long with EOS."""
+    run = greedy if options.beam == 1 else beam_search
+    with torch.inference_mode():
+        return run(model, sub, sources, limits, options)
+
+
+def greedy(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> list[list[Candidate]]:
+    decoding = _Decoding(model, sub, sources, max(limits))
+    alive = list(range(len(sources)))
+    outputs: list[list[int]] = [[] for _ in sources]
+    log_p = torch.zeros(len(sources), device=decoding.device)
+    results: list[list[Candidate]] = [[] for _ in sources]
+    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
+    for length in range(1, max(limits) + 1):
+        logits_rv = decoding.step(tokens_r)
+        if length <= options.min_length:
+            logits_rv[:, Tokenizer.EOS] = float("-inf")
+        best_r, tokens_r = logits_rv.max(dim=-1)
+        log_p += best_r - logits_rv.logsumexp(dim=-1)
+        going = []
+        for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
+            if token != Tokenizer.EOS:
+                outputs[sentence].append(token)
+            if token == Tokenizer.EOS or length >= limits[sentence]:
+                score = float(log_p[row]) / length_penalty(length, options.length_penalty)
+                results[sentence] = [Candidate(tuple(outputs[sentence]), score)]
+            else:
+                going.append(row)
+        if not going:
+            break
+        if len(going) < len(alive):
+            rows = torch.tensor(going, device=decoding.device)
+            decoding.cache.keep_rows(rows)
+            decoding.keep_sentences(rows)
+            tokens_r, log_p = tokens_r[rows], log_p[rows]
+            alive = [alive[row] for row in going]
+    return results
+
+
+def beam_search(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> list[list[Candidate]]:
+    """A sentence is done when `beam` hypotheses have ended, or at its limit."""
+    k = options.beam
+    decoding = _Decoding(model, sub, sources, max(limits))
+    beams = _Beams(len(sources), limits, options)
+    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
+    scores_bk = torch.zeros(len(sources), 1, device=decoding.device)
+    for length in range(1, max(limits) + 1):
+        logits_rv = decoding.step(tokens_r)
+        if length <= options.min_length:
+            logits_rv[:, Tokenizer.EOS] = float("-inf")
+        # 2k candidates: even if k of them end here, k go on
+        per_row = min(2 * k, logits_rv.shape[1] - Tokenizer.EOS)
+        best_rc, token_rc = logits_rv.topk(per_row, dim=-1)
+        best_rc = best_rc - logits_rv.logsumexp(dim=-1, keepdim=True)
+        b, width = scores_bk.shape
+        total_bc = (scores_bk[:, :, None] + best_rc.view(b, width, per_row)).flatten(1)
+        score_bc, place_bc = total_bc.topk(min(2 * k, total_bc.shape[1]), dim=-1)
+        parent_bc = place_bc // per_row
+        token_bc = token_rc.view(b, -1).gather(1, place_bc)
+        chosen = beams.extend(length, score_bc.tolist(), parent_bc.tolist(), token_bc.tolist())
+        if not chosen.sentences:
+            break
+        rows = [chosen.sentences[i] * width + p for i, ps in enumerate(chosen.parents) for p in ps]
+        if rows != list(range(b * width)):
+            decoding.cache.keep_rows(torch.tensor(rows, device=decoding.device))
+        if len(chosen.sentences) < b:
+            decoding.keep_sentences(torch.tensor(chosen.sentences, device=decoding.device))
+        tokens_r = torch.tensor(chosen.tokens, device=decoding.device).flatten()
+        scores_bk = torch.tensor(chosen.scores, device=decoding.device)
+    return beams.results
+
+
+@dataclass
+class _Chosen:
+    """The hypotheses that go on: for each sentence still alive its place in the batch, and k rows of the rest."""
+
+    sentences: list[int]
+    parents: list[list[int]]
+    tokens: list[list[int]]
+    scores: list[list[float]]
+
+
+class _Beams:
+    """The book-keeping of beam search on the host: a few numbers per sentence and step."""
+
+    def __init__(self, sentences: int, limits: list[int], options: SearchOptions) -> None:
+        self.limits, self.options = limits, options
+        self.alive = list(range(sentences))
+        self.prefixes: list[list[tuple[int, ...]]] = [[()] for _ in range(sentences)]
+        self.finished: list[list[Candidate]] = [[] for _ in range(sentences)]
+        self.results: list[list[Candidate]] = [[] for _ in range(sentences)]
+
+    def extend(
+        self, length: int, scores: list[list[float]], parents: list[list[int]], tokens: list[list[int]]
+    ) -> _Chosen:
+        """Take in the candidates of one position, best first for each sentence alive."""
+        chosen = _Chosen([], [], [], [])
+        still_alive = []
+        for place, sentence in enumerate(self.alive):
+            going = self._extend_one(sentence, length, scores[place], parents[place], tokens[place])
+            if going is None:
+                kept = sorted(self.finished[sentence], key=lambda c: -c.score)
+                self.results[sentence] = kept[: self.options.nbest]
+                continue
+            still_alive.append(sentence)
+            chosen.sentences.append(place)
+            chosen.parents.append([parents[place][i] for i in going])
+            chosen.tokens.append([tokens[place][i] for i in going])
+            chosen.scores.append([scores[place][i] for i in going])
+        self.alive = still_alive
+        return chosen
+
+    def _extend_one(
+        self, sentence: int, length: int, scores: list[float], parents: list[int], tokens: list[int]
+    ) -> list[int] | None:
+        """The candidates that go on, or None if the sentence is done."""
+        k, finished, prefixes = self.options.beam, self.finished[sentence], self.prefixes[sentence]
+        penalty = length_penalty(length, self.options.length_penalty)
+        going = []
+        for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
+            if score == float("-inf"):
+                continue
+            if token != Tokenizer.EOS:
+                going.append(rank)
+            elif rank < k:  # an end worse than k others is no better than going on with those
+                finished.append(Candidate(prefixes[parent], score / penalty))
+            if len(going) == k:
+                break
+        at_limit = length >= self.limits[sentence]
+        stuck = len(going) < k  # only with a vocabulary hardly larger than the beam
+        if (at_limit or stuck) and len(finished) < k:
+            finished += [Candidate((*prefixes[parents[i]], tokens[i]), scores[i] / penalty) for i in going]
+        if at_limit or stuck or len(finished) >= k:
+            return None
+        self.prefixes[sentence] = [(*prefixes[parents[i]], tokens[i]) for i in going]
+        return going

@@ -1,0 +1,134 @@
+"""The Translator: texts in, texts out, at any depth of the menu."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from anydepth.depth import DepthMenu
+from anydepth.errors import UserError
+from anydepth.infer.search import SearchOptions, search
+from anydepth.model import Transformer
+from anydepth.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation. The score is its log-probability over the length penalty."""
+
+    text: str
+    tokens: tuple[int, ...]
+    score: float
+
+
+class TooLongError(UserError):
+    """A text is longer than the limit."""
+
+    def __init__(self, number: int, length: int, limit: int) -> None:
+        super().__init__(
+            f"line {number:,} has {length:,} sub-words, the limit is {limit:,}: "
+            "split it into sentences, or have long lines cut (cut_long=True, --cut-long)"
+        )
+        self.number, self.length, self.limit = number, length, limit
+
+
+class Translator:
+    """A model with its tokenizer and its depth menu. `anydepth.load` makes one from a model folder."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        menu: DepthMenu,
+        languages: tuple[str, str] = ("source", "target"),
+        folder: Path | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.menu = model, tokenizer, menu
+        self.languages, self.folder = languages, folder
+
+    def translate(self, texts: Sequence[str], **options: object) -> list[str]:
+        """The best translation of each text; options as for `hypotheses`."""
+        return [found[0].text for found in self.hypotheses(texts, **options)]  # type: ignore[arg-type]
+
+    def hypotheses(
+        self,
+        texts: Sequence[str],
+        *,
+        depth: str | None = None,
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 0.6,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        max_source: int | None = None,
+        cut_long: bool = False,
+        source_prefix: str = "",
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The `nbest` best translations of each text, in order.
+
+        depth          an entry of the menu, such as "6-2"; None is the deepest
+        max_length     longest output in sub-words; by default twice the source and 10 more
+        max_source     longest source in sub-words; longer ones are refused, or cut if `cut_long`
+        source_prefix  put before every text
+        progress       called with the number of texts that have become ready
+        """
+        if isinstance(texts, str):
+            raise UserError("translate takes a list of texts: write [text]")
+        if beam < 1 or batch_size < 1:
+            raise UserError("beam and batch size must be at least 1")
+        if not 1 <= nbest <= beam:
+            raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
+        subnetwork = self.menu[depth].subnetwork
+        sources = self._encode(texts, source_prefix, max_source, cut_long)
+        options = SearchOptions(beam, nbest, length_penalty)
+        found: list[list[Hypothesis]] = [[Hypothesis("", (), 0.0)] for _ in texts]
+        waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]  # an empty line stays empty
+        waiting.sort(key=lambda i: -len(sources[i]))
+        if progress:
+            progress(len(texts) - len(waiting))
+        for start in range(0, len(waiting), batch_size):
+            chosen = waiting[start : start + batch_size]
+            batch = [sources[i] for i in chosen]
+            limits = [self._limit(len(source), max_length) for source in batch]
+            for i, candidates in zip(chosen, search(self.model, subnetwork, batch, limits, options), strict=True):
+                found[i] = [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score) for c in candidates]
+            if progress:
+                progress(len(chosen))
+        return found
+
+    def stream(self, lines: Iterable[str], chunk: int = 2048, **options: object) -> Iterator[list[Hypothesis]]:
+        """Translate any number of lines with bounded memory, in order; options as for `hypotheses`.
+
+        A line that is too long ends the stream with its number, after everything before it has been given out.
+        """
+        lines, done = iter(lines), 0
+        while texts := list(islice(lines, chunk)):
+            try:
+                yield from self.hypotheses(texts, **options)  # type: ignore[arg-type]
+            except TooLongError as error:
+                yield from self.hypotheses(texts[: error.number - 1], **options)  # type: ignore[arg-type]
+                raise TooLongError(done + error.number, error.length, error.limit) from None
+            done += len(texts)
+
+    def _encode(self, texts: Sequence[str], prefix: str, max_source: int | None, cut_long: bool) -> list[list[int]]:
+        longest = self.model.config.max_length - 1
+        limit = min(max_source or longest, longest)
+        sources = []
+        for number, ids in enumerate(self.tokenizer.encode_many([prefix + text if text else "" for text in texts]), 1):
+            if len(ids) > limit and not cut_long:
+                raise TooLongError(number, len(ids), limit)
+            sources.append([*ids[:limit], Tokenizer.EOS])
+        return sources
+
+    def _limit(self, source_length: int, max_length: int | None) -> int:
+        wanted = 2 * source_length + 10 if max_length is None else max_length
+        return max(1, min(wanted, self.model.config.max_length))
+
+    def parameters(self, depth: str | None = None) -> int:
+        """How many parameters a depth uses, each counted once."""
+        return sum(p.numel() for p in self.model.parameters_of(self.menu[depth].subnetwork))
+
+    def bytes(self, depth: str | None = None) -> int:
+        """How much memory those take."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))

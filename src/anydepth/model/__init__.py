@@ -1,0 +1,6 @@
+"""The one depth-aware Transformer: layers, the one stack loop, the KV cache."""
+
+from anydepth.model.cache import DecoderCache
+from anydepth.model.transformer import Transformer
+
+__all__ = ["DecoderCache", "Transformer"]

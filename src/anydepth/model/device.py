@@ -1,0 +1,16 @@
+"""Where a model runs."""
+
+import torch
+
+from anydepth.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {name!r} is not available here: use auto, cpu or cuda") from error
+    return device

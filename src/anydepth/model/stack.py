@@ -1,0 +1,37 @@
+"""The one loop that runs layers."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from anydepth.depth.subnetwork import Weights
+
+
+class Stack(nn.Module):
+    """Layers and the final norm that all their exits share."""
+
+    def __init__(self, layers: Iterable[nn.Module], width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(
+        self,
+        x: Tensor,
+        chosen: tuple[int, ...],
+        weights: Weights = None,
+        caches: Sequence[Any] | None = None,
+        **inputs: Any,
+    ) -> list[Tensor]:
+        """Run the chosen layers on x and return the state after each, before the final norm.
+
+        Each *application* of a layer has its own cache, so that a layer may be applied more than once.
+        """
+        states = []
+        for place, index in enumerate(chosen):
+            if caches is not None:
+                inputs["cache"] = caches[place]
+            x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
+            states.append(x)
+        return states

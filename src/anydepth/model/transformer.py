@@ -1,0 +1,133 @@
+"""The Transformer. It returns the states it computed; objectives and search read what they need from them.
+
+Shapes: b batch, s source length, t target length, d width, v vocabulary.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anydepth.config import ModelConfig
+from anydepth.depth import SubNetwork
+from anydepth.errors import UserError
+from anydepth.model.cache import DecoderCache
+from anydepth.model.layers import DecoderLayer, EncoderLayer
+from anydepth.model.stack import Stack
+
+
+class Transformer(nn.Module):
+    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary = vocabulary
+        size = (config.width, config.heads, config.ffn, config.dropout)
+        self.encoder = Stack((EncoderLayer(*size) for _ in range(config.encoder_layers)), config.width)
+        self.decoder = Stack((DecoderLayer(*size) for _ in range(config.decoder_layers)), config.width)
+        self.target_embedding = nn.Embedding(vocabulary, config.width)
+        shared = config.share_embeddings
+        self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)
+        self.output = nn.Linear(config.width, vocabulary, bias=False)
+        if shared != "none":
+            self.output.weight = self.target_embedding.weight
+        self.positions_pd: Tensor
+        self.register_buffer("positions_pd", sinusoids(config.max_length + 1, config.width), persistent=False)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module is not self.output:
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        tables = {id(t): t for t in (self.target_embedding.weight, self.source_embedding.weight, self.output.weight)}
+        for table in tables.values():
+            nn.init.normal_(table, std=self.config.width**-0.5)
+
+    @property
+    def full(self) -> SubNetwork:
+        return SubNetwork.prefix(self.config.encoder_layers, self.config.decoder_layers)
+
+    def encode(self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None) -> list[Tensor]:
+        """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm."""
+        x_bsd = self._embed(self.source_embedding, source_bs, 0)
+        return self.encoder(x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs))
+
+    def memory(self, encoder_state: Tensor) -> Tensor:
+        """An encoder exit: the shared final norm, whichever layer the state comes from."""
+        exit_bsd: Tensor = self.encoder.norm(encoder_state)
+        return exit_bsd
+
+    def decode(
+        self,
+        target_bt: Tensor,
+        memory_bsd: Tensor,
+        sub: SubNetwork,
+        padding_bs: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> list[Tensor]:
+        """The state after each decoder layer of `sub`, [b, t, d] each, before the final norm.
+
+        With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
+        """
+        x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
+        states = self.decoder(
+            x_btd,
+            sub.decoder,
+            sub.decoder_weights,
+            None if cache is None else cache.layers,
+            memory_bsd=memory_bsd,
+            attend=_attend(padding_bs),
+        )
+        if cache is not None:
+            cache.advance(target_bt.shape[1])
+        return states
+
+    def features(self, decoder_state: Tensor) -> Tensor:
+        """A decoder exit: the shared final norm."""
+        exit_btd: Tensor = self.decoder.norm(decoder_state)
+        return exit_btd
+
+    def forward(
+        self, source_bs: Tensor, target_bt: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None
+    ) -> Tensor:
+        """Logits [b, t, v] of the sub-network for a whole target."""
+        memory = self.memory(self.encode(source_bs, sub, padding_bs)[-1])
+        logits: Tensor = self.output(self.features(self.decode(target_bt, memory, sub, padding_bs)[-1]))
+        return logits
+
+    def _embed(self, table: nn.Embedding, tokens: Tensor, start: int) -> Tensor:
+        end = start + tokens.shape[1]
+        if end > len(self.positions_pd):
+            raise UserError(
+                f"a sentence of {end} sub-words is longer than the model takes ({len(self.positions_pd)}): split it"
+            )
+        x = table(tokens) * math.sqrt(self.config.width) + self.positions_pd[start:end]
+        return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
+
+    def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
+        """The parameters that a sub-network uses, each once."""
+        modules = [
+            self.source_embedding,
+            self.target_embedding,
+            self.output,
+            self.encoder.norm,
+            self.decoder.norm,
+            *(self.encoder.layers[i] for i in sub.encoder),
+            *(self.decoder.layers[i] for i in sub.decoder),
+        ]
+        unique = {id(p): p for module in modules for p in module.parameters()}
+        yield from unique.values()
+
+
+def _attend(padding_bs: Tensor | None) -> Tensor | None:
+    """Which positions attention may look at, broadcast over heads and queries."""
+    return None if padding_bs is None else ~padding_bs[:, None, None, :]
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Sine in the even features, cosine in the odd ones (Vaswani et al. 2017, Section 3.5)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    angles = torch.arange(positions)[:, None] * rates[None, :]
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(positions, width)

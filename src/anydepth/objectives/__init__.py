@@ -1,0 +1,17 @@
+"""Ways of training: each maps (model, batch, step) to a loss. One file each."""
+
+from anydepth.config import ModelConfig, ObjectiveConfig
+from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.tied_multi import TiedMulti
+from anydepth.objectives.vanilla import Vanilla
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "vanilla": Vanilla,
+    "tied-multi": TiedMulti,
+}
+
+__all__ = ["OBJECTIVES", "Loss", "Objective", "make_objective"]
+
+
+def make_objective(config: ObjectiveConfig, model: ModelConfig, label_smoothing: float, seed: int) -> Objective:
+    return OBJECTIVES[config.name](config, model, label_smoothing, seed)

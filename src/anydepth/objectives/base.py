@@ -1,0 +1,44 @@
+"""What the trainer knows of a way of training."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from anydepth.config import ModelConfig
+from anydepth.depth import DepthMenu
+from anydepth.model import Transformer
+from anydepth.text import Batch
+
+
+@dataclass
+class Loss:
+    """The mean loss per target token, and its named parts for the logs (detached, per token as well)."""
+
+    total: Tensor
+    tokens: int
+    parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Objective(nn.Module, ABC):
+    """Owns whatever exists only in training. Its own parameters, if any, are trained and checkpointed too.
+
+    A random choice is keyed by (seed, step, sentence), never by a generator's state or by the batch: a resumed run
+    and a run split over several processes draw the same.
+    """
+
+    def __init__(self, config: Any, model: ModelConfig, label_smoothing: float, seed: int) -> None:
+        super().__init__()
+        self.config = config
+        self.model_config = model
+        self.label_smoothing = label_smoothing
+        self.seed = seed
+
+    @abstractmethod
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        """The loss of one batch."""
+
+    @abstractmethod
+    def menu(self) -> DepthMenu:
+        """The depths that a model trained this way is good at."""

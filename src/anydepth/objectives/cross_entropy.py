@@ -1,0 +1,64 @@
+"""Cross-entropy over a large vocabulary without ever holding all the logits.
+
+Shapes: r rows (target tokens, or tokens x exits), d width, v vocabulary.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK_ELEMENTS = 2**22  # logits held at a time: 16 MiB of float32, large enough for full-speed products
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """The gradient is computed in the forward pass, chunk by chunk: as many products as plain autograd needs, no
+    recomputation, and one chunk of logits in memory."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features_rd: Tensor, matrix_vd: Tensor, target_r: Tensor, weight_r: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        rows, vocabulary = len(features_rd), len(matrix_vd)
+        wants_gradient = features_rd.requires_grad or matrix_vd.requires_grad
+        grad_features = torch.empty_like(features_rd) if wants_gradient else None
+        grad_matrix = torch.zeros_like(matrix_vd) if wants_gradient else None
+        nll_r = torch.empty(rows, dtype=torch.float32, device=features_rd.device)
+        total = torch.zeros((), dtype=torch.float32, device=features_rd.device)
+        chunk = max(32, CHUNK_ELEMENTS // vocabulary)
+        for start in range(0, rows, chunk):
+            part = slice(start, start + chunk)
+            weight_c1, target_c1 = weight_r[part, None], target_r[part, None]
+            log_p_cv = F.log_softmax(F.linear(features_rd[part], matrix_vd).float(), dim=-1)
+            nll_c1 = -log_p_cv.gather(1, target_c1)
+            nll_r[part] = nll_c1[:, 0]
+            smooth_c1 = -log_p_cv.mean(dim=1, keepdim=True) if smoothing else 0.0
+            total += (weight_c1 * ((1 - smoothing) * nll_c1 + smoothing * smooth_c1)).sum()
+            if grad_features is None or grad_matrix is None:
+                continue
+            # d loss / d logits = weight * (p - q), q = one-hot smoothed over the vocabulary
+            grad_cv = log_p_cv.exp_()
+            if smoothing:
+                grad_cv -= smoothing / vocabulary
+            grad_cv.scatter_add_(1, target_c1, torch.full_like(nll_c1, smoothing - 1))
+            grad_cv *= weight_c1
+            grad_cv = grad_cv.to(features_rd.dtype)
+            grad_features[part] = grad_cv @ matrix_vd
+            grad_matrix += grad_cv.T @ features_rd[part]
+        ctx.save_for_backward(grad_features, grad_matrix)
+        ctx.mark_non_differentiable(nll_r)
+        return total, nll_r
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_features, grad_matrix = ctx.saved_tensors
+        return grads[0] * grad_features, grads[0] * grad_matrix, None, None, None
+
+
+def cross_entropy(
+    features_rd: Tensor, matrix_vd: Tensor, target_r: Tensor, weight_r: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Sum over rows of weight x label-smoothed cross-entropy, and each row's plain negative log-likelihood."""
+    total, nll_r = _ChunkedCrossEntropy.apply(features_rd, matrix_vd, target_r, weight_r, smoothing)
+    return total, nll_r

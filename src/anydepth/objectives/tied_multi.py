@@ -1,0 +1,112 @@
+"""Tied-Multi: one model, a loss at every (encoder exit, decoder exit) (paper 4, Section 3, Algorithm 1).
+
+Shapes: n encoder exits, m decoder exits, b batch, s source length, t target length, d width, r rows.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from anydepth.config import TiedMultiConfig
+from anydepth.depth import DepthMenu
+from anydepth.model import Transformer
+from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.cross_entropy import cross_entropy
+from anydepth.objectives.draws import keyed_uniform
+from anydepth.objectives.vanilla import loss_of_rows, real_positions
+from anydepth.text import Batch
+
+Table = npt.NDArray[np.float64]
+
+
+def _uniform(n: int, m: int, _: float) -> Table:
+    return np.ones((n, m))
+
+
+def _linear(n: int, m: int, _: float) -> Table:
+    return np.outer(np.arange(1, n + 1), np.arange(1, m + 1)).astype(np.float64)
+
+
+def _deepest(n: int, m: int, share: float) -> Table:
+    table = np.full((n, m), (1 - share) / max(1, n * m - 1))
+    table[-1, -1] = share
+    return table
+
+
+WEIGHTS: dict[str, Callable[[int, int, float], Table]] = {
+    "uniform": _uniform,
+    "linear": _linear,
+    "deepest": _deepest,
+}
+
+
+class TiedMulti(Objective):
+    config: TiedMultiConfig
+
+    def weights(self) -> Table:
+        """What each exit counts, [n, m], summing to 1: `exact` weighs with it, `sampled` draws from it."""
+        sizes = (self.model_config.encoder_layers, self.model_config.decoder_layers)
+        table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
+        return table / table.sum()
+
+    def menu(self) -> DepthMenu:
+        return DepthMenu.every_prefix(self.model_config.encoder_layers, self.model_config.decoder_layers)
+
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        if self.config.mode == "exact":
+            return self._exact(model, batch)
+        return self._sampled(model, batch, step)
+
+    def _exact(self, model: Transformer, batch: Batch) -> Loss:
+        """All n x m losses: the encoder runs once, the n decoder passes are stacked on the batch."""
+        table = torch.from_numpy(self.weights()).to(batch.source.device, torch.float32)
+        n = len(table)
+        exits_bsd = model.encode(batch.source, model.full, batch.source_padding)
+        padding = None if batch.source_padding is None else batch.source_padding.repeat(n, 1)
+        memory = model.memory(torch.cat(exits_bsd))
+        states = model.decode(batch.target_in.repeat(n, 1), memory, model.full, padding)
+
+        real, positions = real_positions(batch), batch.target_out.numel()
+        rows = torch.cat([real + i * positions for i in range(n)])
+        target_r = batch.target_out.flatten()[real].repeat(n)
+        total = torch.zeros((), device=real.device)
+        nll = torch.zeros((), device=real.device)
+        for state, weight_n in zip(states, table.T, strict=True):
+            weight_r = weight_n.repeat_interleave(len(real)) / len(real)
+            features_rd = model.features(state.flatten(0, 1)[rows])
+            part, nll_r = cross_entropy(features_rd, model.output.weight, target_r, weight_r, self.label_smoothing)
+            total = total + part
+            nll += (nll_r * weight_r).sum()
+        return Loss(total, len(real), {"nll": nll})
+
+    def _sampled(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.
+
+        In expectation over the draws this is the exact loss: every (n, m) of a token has its weight as probability.
+        """
+        n_b, m_bt = self._draw(batch, step)
+        exits_nbsd = torch.stack(model.encode(batch.source, model.full, batch.source_padding))
+        sentences = torch.arange(len(n_b), device=n_b.device)
+        memory = model.memory(exits_nbsd[n_b, sentences])
+        states_mrd = torch.stack(model.decode(batch.target_in, memory, model.full, batch.source_padding)).flatten(1, 2)
+        positions = torch.arange(states_mrd.shape[1], device=n_b.device)
+        return loss_of_rows(model, states_mrd[m_bt.flatten(), positions], batch, self.label_smoothing)
+
+    def _draw(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """Exits as indices from 0: [b] for the encoder, [b, t] for the decoder."""
+        table, sentences = self.weights(), batch.indices[:, None]
+        positions = np.arange(batch.target_out.shape[1])[None, :]
+        n_b = _invert(table.sum(axis=1).cumsum(), keyed_uniform(self.seed, step, sentences, -1))[:, 0]
+        given_n = (table / table.sum(axis=1, keepdims=True)).cumsum(axis=1)
+        u_bt = keyed_uniform(self.seed, step, sentences, positions)
+        m_bt = (u_bt[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1)
+        device = batch.source.device
+        return torch.from_numpy(n_b).to(device), torch.from_numpy(m_bt).to(device)
+
+
+def _invert(cumulative: Table, uniform: Table) -> npt.NDArray[np.int64]:
+    """Inverse transform sampling; the last class also takes what rounding leaves above the last sum."""
+    return np.searchsorted(cumulative[:-1], uniform, side="right")

@@ -1,0 +1,196 @@
+"""From a recipe file to a finished model: reads it, prepares the text, trains, and writes the artifact."""
+
+import fcntl
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from anydepth import artifact
+from anydepth.config import DataConfig, Recipe
+from anydepth.errors import UserError
+from anydepth.files import write_atomically
+from anydepth.model import Transformer
+from anydepth.model.device import choose_device
+from anydepth.objectives import Objective, make_objective
+from anydepth.text import Batch, BatchStream, Prepared, prepare
+from anydepth.train import Trainer
+from anydepth.train.checkpoint import average_checkpoints
+from anydepth.train.validation import Validator
+
+VALIDATION_BATCH = 64
+
+
+def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
+    """Read a YAML recipe; `changes` are `key=value` with dotted keys, the values in YAML as well.
+
+    Paths in the recipe are relative to where the command runs, as on any command line.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no recipe {path}: recipes/ has some to start from") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the recipe {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"the recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"the recipe {path} is empty or not a mapping: start from one in recipes/")
+    for change in changes:
+        _apply(content, change)
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"recipe {path}: {_first_problem(error)}") from error
+
+
+def _apply(content: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {change}: write key=value, for instance --set train.steps=2000")
+    *sections, last = key.strip().split(".")
+    place = content
+    for section in sections:
+        inner = place.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {change}: {section} is not a section")
+        place = inner
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--set {change}: the value is not valid YAML") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"] if part not in ("vanilla", "tied-multi"))
+    others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if problem["type"] == "extra_forbidden":
+        return f"there is no key {key}; docs/recipe-keys.md lists them all{others}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{key}: {message[0].lower()}{message[1:]}{others}" if key else f"{message}{others}"
+
+
+def train(recipe: Recipe, run: Path, console: Console) -> Path:
+    """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
+    config = recipe.train
+    if recipe.data.max_tokens >= recipe.model.max_length:
+        raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
+    device = choose_device(config.device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    with _only_process(run):
+        _remember(recipe, run)
+        finished = run / "finished.json"
+        if finished.exists() and json.loads(finished.read_text())["steps"] >= config.steps:
+            console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
+            return run / "model"
+        prepared = prepare(recipe.data, run / "data", config.seed)
+        _report(prepared, console)
+
+        torch.manual_seed(config.seed)
+        objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed).to(device)
+        model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
+        stream = BatchStream(prepared.train, config.batch_tokens, config.seed)
+        validator = _validator(recipe, prepared, objective, device)
+        trainer = Trainer(model, objective, stream, validator, config, run, console)
+        steps = trainer.fit()
+
+        _finish(recipe, run, prepared, objective, steps)
+        write_atomically(finished, json.dumps({"steps": config.steps, "averaged": steps}))
+    console.print(f"finished: {run / 'model'} (the mean of {len(steps)} checkpoints)", highlight=False, soft_wrap=True)
+    return run / "model"
+
+
+@contextmanager
+def _only_process(run: Path) -> Iterator[None]:
+    """Two processes in one run folder would spoil each other's files. The lock goes with the process."""
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file: give a folder for the run")
+    if run.is_dir() and any(run.iterdir()) and not (run / "recipe.json").exists() and not (run / ".lock").exists():
+        raise UserError(f"{run} is not empty and not a run: give another folder with --out")
+    run.mkdir(parents=True, exist_ok=True)
+    with open(run / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is training in {run}: wait for it, or give another --out") from None
+        yield
+
+
+def _remember(recipe: Recipe, run: Path) -> None:
+    """Keep the recipe with the run, and refuse to go on with another: the result would be neither's."""
+    path = run / "recipe.json"
+    new = recipe.model_dump(mode="json")
+    if path.exists():
+        old = json.loads(path.read_text("utf-8"))
+        changed = [key for key in _different_keys(old, new) if key != "train.steps"]
+        if changed:
+            raise UserError(
+                f"{run} was begun with another {', '.join(changed)}: give the same recipe to go on, or another --out"
+            )
+    write_atomically(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
+
+
+def _different_keys(old: Any, new: Any, prefix: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*new, *(key for key in old if key not in new)]
+        return [
+            name
+            for key in keys
+            for name in _different_keys(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
+        ]
+    return [] if old == new else [prefix]
+
+
+def _report(prepared: Prepared, console: Console) -> None:
+    for part in ("train", "valid"):
+        counts = {name.replace("_", " "): number for name, number in prepared.counts[part].items() if number}
+        text = ", ".join(f"{name} {number:,}" for name, number in counts.items())
+        console.print(f"{part}: {text}", highlight=False, soft_wrap=True)
+    if prepared.counts["valid_seen_in_train"]:
+        seen = prepared.counts["valid_seen_in_train"]
+        console.print(f"note: {seen:,} validation sources also occur in train", highlight=False)
+
+
+def _validator(recipe: Recipe, prepared: Prepared, objective: Objective, device: torch.device) -> Validator:
+    pairs = prepared.valid_pairs[: recipe.train.valid_sentences]
+    sources = prepared.tokenizer.encode_many([source for source, _ in pairs])
+    targets = prepared.tokenizer.encode_many([target for _, target in pairs])
+    by_length = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
+    batches = []
+    for start in range(0, len(pairs), VALIDATION_BATCH):
+        chosen = by_length[start : start + VALIDATION_BATCH]
+        batches.append(Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen]).to(device))
+    return Validator(pairs, batches, prepared.tokenizer, objective.menu(), recipe.train.valid_depths)
+
+
+def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: Objective, steps: list[int]) -> None:
+    data = recipe.data
+    facts = {"data": _data_facts(data, prepared), "recipe": recipe.model_dump(mode="json", exclude={"data"})}
+    artifact.save(
+        run / "model",
+        recipe.model,
+        average_checkpoints(run, steps),
+        prepared.tokenizer,
+        objective.menu(),
+        (data.source_language, data.target_language),
+        facts,
+    )
+
+
+def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
+    """For the card: file names without folders, which are nobody's business, and what cleaning left."""
+    corpus = data.train
+    names = [path.name for path in (corpus.source, corpus.target, corpus.tsv) if path is not None]
+    return {
+        "corpus": corpus.huggingface or ", ".join(names),
+        "pairs_read": prepared.counts["train"]["read"],
+        "pairs_trained_on": prepared.counts["train"]["kept"],
+    }

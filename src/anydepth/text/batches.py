@@ -1,0 +1,132 @@
+"""Batches of pairs alike in length, in an order that follows from (seed, epoch) alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anydepth.text.store import Ids, Lengths, PairStore
+from anydepth.text.tokenizer import Tokenizer
+
+Indices = NDArray[np.int64]
+
+
+@dataclass
+class Batch:
+    source: Tensor  # [b, s] ends in EOS, then PAD
+    target_in: Tensor  # [b, t] begins with BOS
+    target_out: Tensor  # [b, t] ends in EOS, then PAD
+    source_padding: Tensor | None  # [b, s] True at padding; None where nothing is padded
+    target_tokens: int  # in target_out, EOS included, PAD not
+    indices: Indices  # [b] numbers of the pairs in their store
+
+    @classmethod
+    def from_rows(
+        cls,
+        sources: Sequence[Ids | list[int]],
+        targets: Sequence[Ids | list[int]],
+        indices: Indices | None = None,
+    ) -> "Batch":
+        """Pad rows of token ids that have neither BOS nor EOS."""
+        source = _padded(sources, last=Tokenizer.EOS)
+        padding = source == Tokenizer.PAD
+        return cls(
+            source=torch.from_numpy(source),
+            target_in=torch.from_numpy(_padded(targets, first=Tokenizer.BOS)),
+            target_out=torch.from_numpy(_padded(targets, last=Tokenizer.EOS)),
+            source_padding=torch.from_numpy(padding) if padding.any() else None,
+            target_tokens=sum(len(row) + 1 for row in targets),
+            indices=np.arange(len(sources)) if indices is None else indices,
+        )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return Batch(
+            self.source.to(device, non_blocking=True),
+            self.target_in.to(device, non_blocking=True),
+            self.target_out.to(device, non_blocking=True),
+            None if self.source_padding is None else self.source_padding.to(device, non_blocking=True),
+            self.target_tokens,
+            self.indices,
+        )
+
+
+def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: int | None = None) -> NDArray[np.int64]:
+    """Rows in one array, each with one special token before or after it."""
+    padded = np.full((len(rows), max(map(len, rows)) + 1), Tokenizer.PAD, dtype=np.int64)
+    start = 0 if first is None else 1
+    for row, ids in zip(padded, rows, strict=True):
+        row[start : start + len(ids)] = ids
+        if first is not None:
+            row[0] = first
+        if last is not None:
+            row[len(ids)] = last
+    return padded
+
+
+def make_batch(store: PairStore, indices: Indices) -> Batch:
+    sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
+    return Batch.from_rows(sources, targets, indices)
+
+
+def plan_epoch(
+    source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, seed: int, epoch: int
+) -> list[Indices]:
+    """Every pair once: rows x longest side (EOS included) is at most `batch_tokens`, except for a lone long pair."""
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(source_lengths))
+    source, target = source_lengths[order].astype(np.int64), target_lengths[order].astype(np.int64)
+    # By target length; within it by source length, in turns up and down, so that neighbours stay alike where
+    # the target length changes. Ties keep their random order, so the batches differ from epoch to epoch.
+    up_or_down = np.where(target % 2 == 0, source, -source)
+    by_length = np.lexsort((up_or_down, target))
+    order = order[by_length]
+    sizes = np.maximum(source, target)[by_length] + 1
+    batches = _cut(order, sizes, batch_tokens)
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[Indices]:
+    """The longest runs that fit, found with a few array operations per batch and none per pair."""
+    batches = []
+    row_numbers = np.arange(1, batch_tokens + 1)
+    start = 0
+    while start < len(order):
+        window = sizes[start : start + max(1, batch_tokens // int(sizes[start]))]
+        padded = np.maximum.accumulate(window) * row_numbers[: len(window)]
+        rows = max(1, int(np.searchsorted(padded, batch_tokens, side="right")))
+        batches.append(order[start : start + rows])
+        start += rows
+    return batches
+
+
+class BatchStream:
+    """The batch at a position (epoch, index); that position is all the state there is.
+
+    Of several processes, number `rank` of `world` takes the batches rank, rank + world, ... of each epoch.
+    """
+
+    def __init__(self, store: PairStore, batch_tokens: int, seed: int) -> None:
+        self._store = store
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self._epoch = -1
+        self._plan: list[Indices] = []
+
+    def batches_in(self, epoch: int) -> int:
+        return len(self._plan_of(epoch))
+
+    def at(self, epoch: int, index: int) -> Batch:
+        return make_batch(self._store, self._plan_of(epoch)[index])
+
+    def _plan_of(self, epoch: int) -> list[Indices]:
+        if epoch != self._epoch:
+            store = self._store
+            self._plan = plan_epoch(store.source_lengths, store.target_lengths, self._batch_tokens, self._seed, epoch)
+            self._epoch = epoch
+        return self._plan

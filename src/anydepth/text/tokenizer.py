@@ -1,0 +1,121 @@
+"""Text to numbers and back, with a sentencepiece unigram model."""
+
+import io
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece
+
+from anydepth.errors import UserError
+
+# The number of threads decides how sentencepiece adds up its statistics, and so the last bits of the model.
+TRAINING_THREADS = 8
+LONGEST_LINE_IN_BYTES = 1 << 16
+# With bytes to fall back on, the rarest ten-thousandth of the text need not have pieces of its own.
+COVERAGE_WITH_BYTES = 0.9999
+
+
+class Tokenizer:
+    PAD, UNK, BOS, EOS = range(4)
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)
+
+    @classmethod
+    def from_bytes(cls, model: bytes) -> "Tokenizer":
+        try:
+            tokenizer = cls(model)
+        except RuntimeError as error:
+            raise UserError("the tokenizer model is damaged: copy or make it again") from error
+        specials = tokenizer._processor
+        found = (specials.pad_id(), specials.unk_id(), specials.bos_id(), specials.eos_id())
+        if found != (cls.PAD, cls.UNK, cls.BOS, cls.EOS):
+            raise UserError("the tokenizer was not made by anydepth: its pad, unk, bos and eos are not 0, 1, 2, 3")
+        return tokenizer
+
+    @classmethod
+    def train(
+        cls, sentences: Iterator[str], vocabulary: int, *, sample: int, byte_fallback: bool, seed: int
+    ) -> "Tokenizer":
+        """Learn `vocabulary` pieces from at most `sample` sentences; the same input gives the same bytes."""
+        # Sentencepiece could sample too, but differently in every process.
+        chosen = _reservoir(sentences, sample, seed)
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(chosen),
+                model_writer=model,
+                model_type="unigram",
+                vocab_size=vocabulary,
+                character_coverage=COVERAGE_WITH_BYTES if byte_fallback else 1.0,
+                byte_fallback=byte_fallback,
+                normalization_rule_name="nmt_nfkc",
+                max_sentence_length=LONGEST_LINE_IN_BYTES,
+                pad_id=cls.PAD,
+                unk_id=cls.UNK,
+                bos_id=cls.BOS,
+                eos_id=cls.EOS,
+                num_threads=TRAINING_THREADS,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise _explain(str(error), vocabulary) from error
+        return cls(model.getvalue())
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self._processor.vocab_size())
+
+    def to_bytes(self) -> bytes:
+        return self._model
+
+    def encode(self, text: str) -> list[int]:
+        """Sub-words of a sentence, without BOS and EOS."""
+        return list(self._processor.encode(_encodable(text)))
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        return list(self._processor.encode([_encodable(text) for text in texts])) if texts else []
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The sentence on one line, whatever the ids."""
+        size = self.vocabulary_size
+        text: str = self._processor.decode([int(i) for i in ids if self.EOS < i < size or i == self.UNK])
+        return " ".join(text.splitlines())
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+
+def _encodable(text: str) -> str:
+    """Text without lone surrogates, which JSON can smuggle in and UTF-8 cannot hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _reservoir(sentences: Iterator[str], size: int, seed: int) -> list[str]:
+    """A uniform sample in one pass."""
+    rng = random.Random(seed)
+    chosen: list[str] = []
+    for count, sentence in enumerate(sentences, start=1):
+        if count <= size:
+            chosen.append(sentence)
+        elif (place := rng.randrange(count)) < size:
+            chosen[place] = sentence
+    return chosen
+
+
+def _explain(message: str, vocabulary: int) -> UserError:
+    if too_high := re.search(r"value <= (\d+)", message):
+        advice = f"the corpus is too small for {vocabulary} sub-words: set data.vocabulary to at most {too_high[1]}"
+    elif too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        advice = (
+            f"{vocabulary} sub-words are fewer than the corpus has characters: "
+            f"set data.vocabulary to more than {too_low[1]}"
+        )
+    elif "sentences_.empty()" in message:
+        advice = "no sentence is left to make a vocabulary from: check data.train"
+    else:
+        advice = f"sentencepiece cannot make a vocabulary of {vocabulary}: {' '.join(message.split())}"
+    return UserError(advice)

@@ -1,0 +1,104 @@
+"""Checkpoints: a folder per step with tensors in safetensors and the rest in JSON, whole or not there at all."""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from anydepth.files import atomic_folder, sha256_of
+
+
+@dataclass
+class TrainState:
+    """Everything besides tensors that a run needs to go on as if it had never stopped."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # the next one of the epoch's plan
+    best: float | None = None
+    best_step: int = 0
+    worse: int = 0  # validations since the best
+    stopped: bool = False
+    scaler: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Checkpoint:
+    state: TrainState
+    tensors: dict[str, dict[str, Tensor]]  # by file: model, optimiser, objective
+
+
+def _folder(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:09d}"
+
+
+def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
+    with atomic_folder(_folder(run, checkpoint.state.step)) as folder:
+        files = {}
+        for name, tensors in checkpoint.tensors.items():
+            path = folder / f"{name}.safetensors"
+            save_file({key: value.detach().contiguous() for key, value in tensors.items()}, path)
+            files[path.name] = sha256_of(path)
+        (folder / "state.json").write_text(json.dumps({"state": asdict(checkpoint.state), "files": files}, indent=1))
+
+
+def saved_steps(run: Path) -> list[int]:
+    """The steps that have a checkpoint folder, whole or torn, oldest first."""
+    return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+
+
+def read_state(run: Path, step: int) -> TrainState | None:
+    """The state of a checkpoint, or None if it is torn: a file is missing or not what was written."""
+    folder = _folder(run, step)
+    try:
+        record = json.loads((folder / "state.json").read_text())
+        if any(sha256_of(folder / name) != digest for name, digest in record["files"].items()):
+            return None
+        return TrainState(**record["state"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def latest_checkpoint(run: Path) -> tuple[TrainState | None, list[int]]:
+    """The newest whole checkpoint's state, and the steps of the torn ones that were skipped on the way."""
+    torn = []
+    for step in reversed(saved_steps(run)):
+        state = read_state(run, step)
+        if state is not None:
+            return state, torn
+        torn.append(step)
+    return None, torn
+
+
+def load_tensors(run: Path, step: int, name: str) -> dict[str, Tensor]:
+    path = _folder(run, step) / f"{name}.safetensors"
+    tensors: dict[str, Tensor] = load_file(path) if path.exists() else {}
+    return tensors
+
+
+def remove_checkpoints(run: Path, keep: set[int]) -> None:
+    for step in saved_steps(run):
+        if step not in keep:
+            shutil.rmtree(_folder(run, step), ignore_errors=True)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Temporary folders of a process that was killed while it wrote."""
+    for path in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def average_checkpoints(run: Path, steps: list[int]) -> dict[str, Tensor]:
+    """The mean of the models at these steps, summed in double precision so that the order does not matter."""
+    total: dict[str, Tensor] = {}
+    kinds: dict[str, torch.dtype] = {}
+    for step in steps:
+        for name, value in load_tensors(run, step, "model").items():
+            kinds[name] = value.dtype
+            total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + value.double()
+    return {name: (value / len(steps)).to(kinds[name]) for name, value in total.items()}

@@ -1,0 +1,229 @@
+"""The one training loop. What is trained, and how, is the objective's business.
+
+Exact resume rests on two things: all state is in the checkpoint (weights, moments, position in the data), and every
+random number of a step is derived from (seed, step), so there is no generator state to lose.
+"""
+
+import math
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+
+from anydepth.config import TrainConfig
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.objectives.base import Loss, Objective
+from anydepth.text import Batch, BatchStream
+from anydepth.train import checkpoint as ckpt
+from anydepth.train.precision import Precision
+from anydepth.train.logs import RunLog, TrainProgress
+from anydepth.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser, set_rate
+from anydepth.train.validation import Validator
+
+
+class Trainer:
+    def __init__(
+        self,
+        model: Transformer,
+        objective: Objective,
+        stream: BatchStream,
+        validator: Validator,
+        config: TrainConfig,
+        run: Path,
+        console: Console,
+    ) -> None:
+        self.model, self.objective, self.stream, self.validator = model, objective, stream, validator
+        self.config, self.run, self.console = config, run, console
+        self.device = next(model.parameters()).device
+        self.precision = Precision(config, self.device)
+        self.named: dict[str, nn.Parameter] = dict(model.named_parameters())
+        self.named |= {f"objective.{name}": p for name, p in objective.named_parameters()}
+        self.optimiser = make_optimiser(self.named, config)
+        self.state = ckpt.TrainState()
+
+    def fit(self) -> list[int]:
+        """Train until the last step or until patience ends; return the steps whose checkpoints make the model."""
+        self._resume()
+        self.log = RunLog(self.run, self.state.step)
+        self._meter = _Meter(self.config.steps)
+        self.model.train()
+        with TrainProgress(self.console, self.config.steps, self.state.step) as self.progress:
+            while self.state.step < self.config.steps and not self.state.stopped:
+                self._update()
+                self._after_update()
+        self.log.close()
+        return self._steps_to_average()
+
+    def _update(self) -> None:
+        step = self.state.step + 1
+        batches = [self._next_batch() for _ in range(self.config.accumulate)]
+        tokens = sum(batch.target_tokens for batch in batches)
+        torch.manual_seed(self.config.seed * 1_000_003 + step)
+        for batch in batches:
+            with self.precision.context():
+                loss = self.objective(self.model, batch.to(self.device), step)
+            share = loss.tokens / tokens  # accumulated batches count by their tokens, as one large batch would
+            self.precision.scaler.scale(loss.total * share).backward()
+            self._meter.add(loss, share)
+        rate = learning_rate(step, self.config)
+        set_rate(self.optimiser, rate)
+        self.precision.scaler.unscale_(self.optimiser)
+        norms = self._layer_norms() if step % self.config.log_every == 0 else {}
+        norm = clip_grad_norm_(self.named.values(), self.config.clip)
+        self.precision.scaler.step(self.optimiser)
+        self.precision.scaler.update()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.state.step = step
+        self.progress.step(step)
+        if norms:
+            self._log(rate, float(norm), norms)
+
+    def _next_batch(self) -> Batch:
+        state = self.state
+        if state.batch >= self.stream.batches_in(state.epoch):
+            state.epoch, state.batch = state.epoch + 1, 0
+        batch = self.stream.at(state.epoch, state.batch)
+        state.batch += 1
+        return batch
+
+    def _after_update(self) -> None:
+        state, config = self.state, self.config
+        last = state.step == config.steps
+        if state.step % config.valid_every == 0 or last:
+            self._validate()
+        if state.step % config.checkpoint_every == 0 or last or state.stopped:
+            self._meter.check_finite(state.step)
+            self._save()
+
+    def _log(self, rate: float, norm: float, norms: dict[str, float]) -> None:
+        state = self.state
+        values = self._meter.read(state.step)
+        self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
+        text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
+        self.progress.note(state.step, text, self._meter.seconds_left(state.step))
+
+    def _layer_norms(self) -> dict[str, float]:
+        """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
+        stacks = {"encoder": self.model.encoder, "decoder": self.model.decoder}
+        layers = {f"{side}.{i + 1}": layer for side, stack in stacks.items() for i, layer in enumerate(stack.layers)}
+        gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
+        return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
+
+    def _validate(self) -> None:
+        state = self.state
+        began = time.perf_counter()
+        result = self.validator.run(self.model)
+        self._meter.pause(time.perf_counter() - began)
+        bleu = result["bleu"][self.validator.depths[0]]
+        if state.best is None or bleu > state.best:
+            state.best, state.best_step, state.worse = bleu, state.step, 0
+        else:
+            state.worse += 1
+        state.stopped = self.config.patience is not None and state.worse >= self.config.patience
+        self.log.write("valid", state.step, **result)
+        scores = "  ".join(f"{depth} {value:.1f}" for depth, value in result["bleu"].items())
+        self.progress.say(f"step {state.step:,}  validation BLEU  {scores}")
+        if state.stopped:
+            self.progress.say(
+                f"no better BLEU in {state.worse} validations: stopping; best at step {state.best_step:,}"
+            )
+
+    def _save(self) -> None:
+        self.state.scaler = self.precision.scaler.state_dict()
+        objective = self.objective.state_dict()
+        tensors = {
+            "model": model_tensors(self.model),
+            "optimiser": optimiser_tensors(self.optimiser, self.named),
+            **({"objective": objective} if objective else {}),
+        }
+        ckpt.save_checkpoint(self.run, ckpt.Checkpoint(self.state, tensors))
+        ckpt.remove_checkpoints(self.run, self._steps_to_keep())
+
+    def _resume(self) -> None:
+        ckpt.remove_leftovers(self.run)
+        state, torn = ckpt.latest_checkpoint(self.run)
+        for step in torn:
+            self.console.print(f"checkpoint of step {step:,} is damaged: skipped", highlight=False)
+        ckpt.remove_checkpoints(self.run, set(ckpt.saved_steps(self.run)) - set(torn))
+        if state is None:
+            return
+        self.model.load_state_dict(ckpt.load_tensors(self.run, state.step, "model"), strict=False)
+        self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
+        restore_optimiser(self.optimiser, self.named, ckpt.load_tensors(self.run, state.step, "optimiser"))
+        if state.scaler:
+            self.precision.scaler.load_state_dict(state.scaler)
+        if state.stopped and self.config.patience is None:
+            state.stopped = False
+        self.state = state
+        self.console.print(f"going on from step {state.step:,}", highlight=False)
+
+    def _window(self, end: int) -> list[int]:
+        return [step for step in ckpt.saved_steps(self.run) if step <= end][-self.config.average :]
+
+    def _best_end(self) -> int:
+        """The checkpoint at or after the best validation: a best step need not be a checkpointed one."""
+        return min((s for s in ckpt.saved_steps(self.run) if s >= self.state.best_step), default=self.state.step)
+
+    def _steps_to_average(self) -> list[int]:
+        """The last checkpoints, or with early stopping those up to the best."""
+        return self._window(self._best_end() if self.config.patience is not None else self.state.step)
+
+    def _steps_to_keep(self) -> set[int]:
+        last_two = ckpt.saved_steps(self.run)[-2:]
+        return {*self._window(self.state.step), *self._steps_to_average(), *last_two}
+
+
+def model_tensors(model: Transformer) -> dict[str, torch.Tensor]:
+    """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+class _Meter:
+    """Loss and speed between two log lines. Values stay on the device until they are read."""
+
+    def __init__(self, total_steps: int) -> None:
+        self._total_steps = total_steps
+        self._first_step: int | None = None
+        self._began = time.perf_counter()
+        self._paused = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}
+        self._updates, self._tokens = 0.0, 0
+        self._since, self._paused_since = time.perf_counter(), 0.0
+
+    def add(self, loss: Loss, share: float) -> None:
+        for name, value in {"loss": loss.total.detach(), **loss.parts}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.detach() * share
+        self._updates += share
+        self._tokens += loss.tokens
+
+    def pause(self, seconds: float) -> None:
+        self._paused += seconds
+        self._paused_since += seconds
+
+    def check_finite(self, step: int) -> None:
+        if "loss" in self._sums and not math.isfinite(float(self._sums["loss"])):
+            raise UserError(
+                f"the loss is no longer a finite number at step {step:,}: nothing after the last checkpoint was kept; "
+                "start a new run with a lower train.rate or a longer train.warmup"
+            )
+
+    def read(self, step: int) -> dict[str, float]:
+        self.check_finite(step)
+        values = {name: float(value) / self._updates for name, value in self._sums.items()}
+        values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._since - self._paused_since)
+        if self._first_step is None:
+            self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
+        self._reset()
+        return values
+
+    def seconds_left(self, step: int) -> float:
+        done = step - (self._first_step or 0)
+        elapsed = time.perf_counter() - self._began - self._paused
+        return 0.0 if done <= 0 else elapsed / done * (self._total_steps - step)

@@ -1,0 +1,52 @@
+"""Validation: likelihood and BLEU at a few depths, with the same decoder that users run."""
+
+from dataclasses import dataclass
+
+import torch
+
+from anydepth.depth import DepthMenu
+from anydepth.evaluate.metrics import score
+from anydepth.infer.translator import Translator
+from anydepth.model import Transformer
+from anydepth.objectives.vanilla import translation_loss
+from anydepth.text import Batch, Tokenizer
+from anydepth.text.corpus import Pair
+
+
+@dataclass
+class Validator:
+    pairs: list[Pair]
+    batches: list[Batch]
+    tokenizer: Tokenizer
+    menu: DepthMenu
+    depths: list[str]
+
+    def __post_init__(self) -> None:
+        if not self.depths:
+            shallowest = next(iter(self.menu)).name
+            self.depths = list(dict.fromkeys([self.menu.deepest.name, shallowest]))
+        self.depths = [self.menu[name].name for name in self.depths]
+
+    @torch.no_grad()
+    def run(self, model: Transformer) -> dict[str, dict[str, float]]:
+        """{"bleu": {depth: ...}, "nll": {depth: ...}}; the first depth decides early stopping."""
+        was_training = model.training
+        model.eval()
+        translator = Translator(model, self.tokenizer, self.menu)
+        sources = [source for source, _ in self.pairs]
+        references = [target for _, target in self.pairs]
+        result: dict[str, dict[str, float]] = {"bleu": {}, "nll": {}}
+        for depth in self.depths:
+            outputs = translator.translate(sources, depth=depth, batch_size=64)
+            result["bleu"][depth] = round(score(outputs, references).bleu, 2)
+            result["nll"][depth] = round(self._nll(model, depth), 4)
+        model.train(was_training)
+        return result
+
+    def _nll(self, model: Transformer, depth: str) -> float:
+        total, tokens = 0.0, 0
+        for batch in self.batches:
+            loss = translation_loss(model, batch, self.menu[depth].subnetwork, 0.0)
+            total += float(loss.parts["nll"]) * loss.tokens
+            tokens += loss.tokens
+        return total / tokens

@@ -1,0 +1,65 @@
+"""Sweep results made by hand, for the parts that only compute, draw and write."""
+
+from anydepth.evaluate.compare import compare
+from anydepth.evaluate.measurement import Measurement, ModelSweep
+from anydepth.evaluate.metrics import score
+from anydepth.evaluate.result import Conditions, SweepResult, versions
+
+SOURCES = ("ein kleines Haus am Fluss", "<script>alert(1)</script> & mehr", "nein, nein, sagte er dann", "ja")
+REFERENCES = ("a small house by the river", "<script>alert(1)</script> & more text here", "no, no, he said then", "yes")
+GOOD = REFERENCES
+FAIR = ("a small house by a river", "<script>alert(1)</script> & more", "no, no, he said", "yes")
+POOR = ("a a a house", "more <b>here</b>", "he he said", "no")
+
+
+def measurement(n: int, m: int, seconds: float, outputs: tuple[str, ...] = FAIR) -> Measurement:
+    return Measurement(
+        depth=f"{n}-{m}",
+        encoder_layers=n,
+        decoder_layers=m,
+        quality=score(outputs, REFERENCES),
+        seconds=seconds,
+        seconds_of_passes=(seconds,),
+        output_tokens=40,
+        parameters=1_000_000 * (n + m),
+        bytes=4_000_000 * (n + m),
+        outputs=outputs,
+    )
+
+
+def result_of(*models: ModelSweep) -> SweepResult:
+    conditions = Conditions(
+        source_file="test.de",
+        reference_file="test.en",
+        lines=len(SOURCES),
+        beam=4,
+        length_penalty=0.6,
+        batch_size=32,
+        cut_long=False,
+        repeats=1,
+        device="cpu",
+        threads=2,
+        machine="x86_64",
+        date="2025-01-02T03:04:05+00:00",
+        versions=versions(),
+    )
+    comparison = compare(models, REFERENCES, samples=50) if len(models) > 1 else None
+    return SweepResult(tuple(models), SOURCES, REFERENCES, conditions, comparison)
+
+
+def with_holes(label: str = "tied", best: tuple[str, ...] = GOOD) -> ModelSweep:
+    """1-1 is fastest and poor, 2-2 slowest and best, 1-2 slower and no better than 2-1; there is no 3-2."""
+    return ModelSweep(
+        label,
+        (
+            measurement(1, 1, 1.0, POOR),
+            measurement(1, 2, 3.0, FAIR),
+            measurement(2, 1, 2.0, FAIR),
+            measurement(2, 2, 4.0, best),
+            measurement(3, 1, 2.5, POOR),
+        ),
+    )
+
+
+def single(label: str = "vanilla") -> ModelSweep:
+    return ModelSweep(label, (measurement(6, 6, 2.0, GOOD),))

@@ -1,0 +1,177 @@
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from constructed_sweeps import SOURCES, measurement, result_of, single, with_holes
+from matplotlib.image import imread
+from rich.console import Console
+
+from anydepth.errors import UserError
+from anydepth.evaluate import plots
+from anydepth.evaluate.measurement import ModelSweep
+from anydepth.evaluate.report import barely_worse_trade, fastest_trade, write_report
+from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.table import print_table
+
+VOID = {"meta", "img", "br", "link"}
+
+
+class BalancedPage(HTMLParser):
+    """Fails on a tag that closes what is not open; collects text, tags and attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def big_grid(label: str) -> ModelSweep:
+    return ModelSweep(label, tuple(measurement(n, m, n + 2.0 * m) for n in range(1, 7) for m in range(1, 7)))
+
+
+RESULTS = {
+    "holes": result_of(with_holes()),
+    "single": result_of(single()),
+    "grid": result_of(big_grid("tied")),
+    "two models": result_of(with_holes("runs/a"), with_holes("runs a", best=SOURCES)),
+    "nothing shared": result_of(with_holes(), single()),
+}
+
+
+@pytest.fixture(params=RESULTS)
+def result(request: pytest.FixtureRequest) -> SweepResult:
+    return RESULTS[request.param]
+
+
+def pixels(png: bytes) -> tuple[int, ...]:
+    shape: tuple[int, ...] = imread(io.BytesIO(png)).shape
+    return shape
+
+
+def test_every_picture_draws(result: SweepResult) -> None:
+    for draw in (plots.bleu_maps, plots.time_maps, plots.quality_time):
+        height, width, _ = pixels(draw(result.models))
+        assert height >= 300
+        assert width >= 500
+
+
+def test_same_data_gives_the_same_picture() -> None:
+    models = RESULTS["holes"].models
+    assert plots.quality_time(models) == plots.quality_time(models)
+
+
+def test_page_is_whole_and_needs_nothing_from_outside(result: SweepResult, tmp_path: Path) -> None:
+    page = write_report(result, tmp_path).read_text("utf-8")
+    parsed = BalancedPage(page)
+    assert "http://" not in page
+    assert "https://" not in page
+    for name, value in parsed.attributes:
+        if name in ("src", "href"):
+            assert value is not None
+            assert value.startswith("data:image/png;base64,")
+    for label in result.labels:
+        assert label in parsed.text
+    for signature in result.signatures.values():
+        assert signature in parsed.text
+
+
+def test_sentences_cannot_become_markup(tmp_path: Path) -> None:
+    page = write_report(RESULTS["holes"], tmp_path).read_text("utf-8")
+    parsed = BalancedPage(page)
+    assert "script" not in parsed.tags
+    assert "<script>alert(1)</script> & mehr" in parsed.text
+    assert "more <b>here</b>" in parsed.text
+
+
+def test_front_is_marked_in_text(tmp_path: Path) -> None:
+    page = write_report(RESULTS["holes"], tmp_path).read_text("utf-8")
+    marked = re.findall(r"<td>(\d-\d)</td>\s*<td>★</td>", page)
+    assert marked == ["1-1", "2-1", "2-2"]
+
+
+def test_files_of_the_folder(tmp_path: Path) -> None:
+    write_report(RESULTS["two models"], tmp_path)
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    depths = ("1-1", "1-2", "2-1", "2-2", "3-1")
+    outputs = {f"outputs/{stem}.{depth}.txt" for stem in ("runs_a", "runs_a-2") for depth in depths}
+    pictures = {"bleu.png", "time.png", "quality-time.png", "difference-runs_a-2.png"}
+    assert names == outputs | pictures | {"index.html", "sweep.json"}
+    assert (tmp_path / "outputs/runs_a-2.2-2.txt").read_text("utf-8").splitlines() == list(SOURCES)
+    assert json.loads((tmp_path / "sweep.json").read_text("utf-8"))["comparison"]["wins"]["runs/a"] == 1
+
+
+def test_report_again_overwrites(tmp_path: Path) -> None:
+    write_report(RESULTS["holes"], tmp_path)
+    page = write_report(RESULTS["single"], tmp_path).read_text("utf-8")
+    assert "vanilla" in page
+    assert "2-1" not in BalancedPage(page).text
+
+
+def test_report_to_a_file_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("", "utf-8")
+    with pytest.raises(UserError, match="give another folder"):
+        write_report(RESULTS["single"], tmp_path / "taken")
+
+
+def test_headline_numbers() -> None:
+    model = with_holes()
+    trade = fastest_trade(model)
+    assert trade is not None
+    assert (trade.depth.depth, trade.best.depth, trade.speedup) == ("1-1", "2-2", 4.0)
+    assert trade.loss == pytest.approx(model.best.bleu - model.fastest.bleu)
+    assert fastest_trade(single()) is None
+
+
+def test_headline_names_a_faster_depth_that_is_hardly_worse() -> None:
+    assert barely_worse_trade(with_holes()) is None
+    assert barely_worse_trade(single()) is None
+    bleu_and_seconds = {(6, 6): (30.0, 9.0), (6, 2): (29.1, 4.0), (3, 3): (29.5, 5.0), (1, 1): (20.0, 2.0)}
+    depths = []
+    for (n, m), (bleu, seconds) in bleu_and_seconds.items():
+        one = measurement(n, m, seconds)
+        depths.append(replace(one, quality=replace(one.quality, bleu=bleu)))
+    trade = barely_worse_trade(ModelSweep("tied", tuple(depths)))
+    assert trade is not None
+    assert (trade.depth.depth, trade.best.depth, trade.speedup) == ("6-2", "6-6", 2.25)
+    assert trade.loss == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_fit_and_are_plain_in_a_pipe(result: SweepResult, width: int) -> None:
+    stream = io.StringIO()
+    print_table(result, Console(file=stream, width=width))
+    text = stream.getvalue()
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    for model in result.models:
+        for one in model.measurements:
+            star = r"\s+\*" if one.depth in model.front_depths else r""
+            assert re.search(rf"^{one.depth}\s+{one.bleu:.2f}\s.*%{star}\s*$", text, re.MULTILINE)
+
+
+def test_brackets_in_a_label_are_no_markup() -> None:
+    stream = io.StringIO()
+    print_table(result_of(single("model [bold]")), Console(file=stream, width=100))
+    assert "model [bold]" in stream.getvalue()

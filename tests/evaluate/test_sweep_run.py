@@ -1,0 +1,137 @@
+"""Sweeps of real, untrained models: the numbers are poor but the way they come about is the real one."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from anydepth import artifact
+from anydepth.config import ModelConfig
+from anydepth.depth import DepthMenu
+from anydepth.errors import UserError
+from anydepth.evaluate.remember import remember
+from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.sweep import sweep
+from anydepth.infer.translator import Translator
+from anydepth.model import Transformer
+from anydepth.text import Tokenizer
+
+SOURCES = [f"number {i} and number {i + 1}" for i in range(6)]
+REFERENCES = [line.upper() for line in SOURCES]
+QUIET = Console(file=io.StringIO())
+
+
+def save_model(folder: Path, layers: int) -> Translator:
+    torch.manual_seed(layers)
+    config = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=layers, decoder_layers=layers, max_length=64)
+    tokenizer = Tokenizer.train(iter(SOURCES * 20), 300, sample=1000, byte_fallback=True, seed=1)
+    model = Transformer(config, tokenizer.vocabulary_size)
+    menu = DepthMenu.every_prefix(layers, layers)
+    tensors = {name: value.detach() for name, value in model.named_parameters()}
+    artifact.save(folder, config, tensors, tokenizer, menu, ("en", "EN"), {})
+    return artifact.load(folder)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two threads that wait for each other on a busy machine make a tiny model slow."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def translator(tmp_path: Path) -> Translator:
+    return save_model(tmp_path / "model", layers=2)
+
+
+def run(translator: Translator, depths: list[str] | None = None, batch_size: int = 4, repeats: int = 1) -> SweepResult:
+    return sweep(
+        {"small": translator},
+        SOURCES,
+        REFERENCES,
+        depths=depths,
+        batch_size=batch_size,
+        repeats=repeats,
+        source_name="/home/someone/test.en",
+        console=QUIET,
+    )
+
+
+def test_sweep_measures_every_depth_as_the_translator_translates(translator: Translator) -> None:
+    result = run(translator, repeats=3)
+    (model,) = result.models
+    assert [one.depth for one in model.measurements] == ["1-1", "1-2", "2-1", "2-2"]
+    for one in model.measurements:
+        assert list(one.outputs) == translator.translate(SOURCES, depth=one.depth, batch_size=4)
+        assert one.seconds == sorted(one.seconds_of_passes)[1]
+        assert one.parameters == translator.parameters(one.depth)
+    assert "/home" not in json.dumps(result.to_json())
+    assert result.conditions.source_file == "test.en"
+
+
+def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Translator, tmp_path: Path) -> None:
+    other = save_model(tmp_path / "other", layers=1)
+    result = sweep({"two": translator, "one": other}, SOURCES, REFERENCES, repeats=1, samples=20, console=QUIET)
+    assert result.comparison is not None
+    assert [row.depth for row in result.comparison.shared] == ["1-1"]
+
+
+def test_wanted_depths_only_where_a_model_has_them(translator: Translator, tmp_path: Path) -> None:
+    other = save_model(tmp_path / "other", layers=1)
+    both = {"two": translator, "one": other}
+    result = sweep(both, SOURCES, REFERENCES, depths=["2-2", "1-1"], repeats=1, samples=20, console=QUIET)
+    assert [[one.depth for one in model.measurements] for model in result.models] == [["2-2", "1-1"], ["1-1"]]
+    with pytest.raises(UserError, match="no depth 2-2"):
+        sweep(both, SOURCES, REFERENCES, depths=["2-2"], repeats=1, console=QUIET)
+    with pytest.raises(UserError, match="no depth 3-1"):
+        sweep(both, SOURCES, REFERENCES, depths=["1-1", "3-1"], repeats=1, console=QUIET)
+
+
+@pytest.mark.parametrize(
+    ("sources", "references", "message"),
+    [(["a", "b"], ["a"], "source has 2 lines but the reference has 1"), ([], [], "no lines")],
+)
+def test_bad_test_sets(translator: Translator, sources: list[str], references: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep({"small": translator}, sources, references, console=QUIET)
+
+
+def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
+    result = run(translator)
+    assert translator.folder is not None
+    assert remember(translator, result, console=QUIET)
+    menu = artifact.load(translator.folder).menu
+    for one in result.models[0].measurements:
+        assert menu[one.depth].quality["bleu"] == one.bleu
+        assert menu[one.depth].cost["seconds_per_sentence"] == one.seconds_per_sentence
+    assert menu.measured_on["test_set"] == "test.en"
+    assert menu.measured_on["batch_size"] == 4
+
+
+def test_a_partial_sweep_joins_only_measurements_made_alike(translator: Translator) -> None:
+    remember(translator, run(translator), console=QUIET)
+    again = run(translator, ["1-1"])
+    assert remember(translator, again, console=QUIET)
+    assert translator.menu["1-1"].cost["seconds_per_sentence"] == again.models[0].measurements[0].seconds_per_sentence
+    said = io.StringIO()
+    assert not remember(translator, run(translator, ["1-1"], batch_size=2), console=Console(file=said))
+    assert said.getvalue().count("\n") == 1
+    assert translator.menu.measured_on["batch_size"] == 4
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(translator: Translator) -> None:
+    result = run(translator)
+    assert translator.folder is not None
+    # A folder in the file's place fails for every user, root included, whom a read-only folder would not stop.
+    (translator.folder / "depths.json").unlink()
+    (translator.folder / "depths.json").mkdir()
+    said = io.StringIO()
+    assert not remember(translator, result, console=Console(file=said))
+    assert said.getvalue().startswith("warning: ")
+    assert said.getvalue().count("\n") == 1
