@@ -20,7 +20,7 @@ from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 
-SOURCES = [f"number {i} and number {i + 1}" for i in range(6)]
+SOURCES = [f"number {i} and number {i + 1} make a sum" for i in range(6)]
 REFERENCES = [line.upper() for line in SOURCES]
 QUIET = Console(file=io.StringIO())
 
@@ -28,7 +28,7 @@ QUIET = Console(file=io.StringIO())
 def save_model(folder: Path, layers: int) -> Translator:
     torch.manual_seed(layers)
     config = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=layers, decoder_layers=layers, max_length=64)
-    tokenizer = Tokenizer.train(iter(SOURCES * 20), 300, sample=1000, byte_fallback=True, seed=1)
+    tokenizer = Tokenizer.train(iter(SOURCES * 20), 280, sample=1000, byte_fallback=True, seed=1)
     model = Transformer(config, tokenizer.vocabulary_size)
     menu = DepthMenu.every_prefix(layers, layers)
     tensors = {name: value.detach() for name, value in model.named_parameters()}

@@ -17,6 +17,7 @@ from anydepth.evaluate.measurement import Measurement, ModelSweep
 
 DPI = 150
 COLUMNS_OF_PANELS = 2
+NARROWEST = 4.2  # inches; a title must fit
 INK = "#22262b"
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -49,7 +50,7 @@ def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: 
 
 def quality_time(models: Sequence[ModelSweep]) -> bytes:
     """Every depth as a point, the front of each model as a line with its depths named."""
-    figure = _figure(8.0, 5.2)
+    figure = _figure(7.2, 5.0)
     axes = figure.subplots()
     for index, model in enumerate(models):
         colour, shape = COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)]
@@ -154,7 +155,7 @@ def _draw_grid(axes: Axes, model: ModelSweep, grid: Grid, *, cmap: str, low: flo
 
 def _panel_size(model: ModelSweep) -> tuple[float, float]:
     """In inches: cells of one size whatever the menu, within reason."""
-    width = max(4.2, 1.6 + 0.62 * len(model.columns))
+    width = 1.5 + 0.62 * len(model.columns)
     height = max(2.6, 1.2 + 0.62 * len(model.rows))
     return min(width, 12.0), min(height, 12.0)
 
@@ -168,7 +169,7 @@ def _title_and_colour_bar(figure: Figure, panels: Sequence[Axes], title: str) ->
 
 
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="compressed", facecolor="white")
+    figure = Figure(figsize=(max(width, NARROWEST), height), dpi=DPI, layout="compressed", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
