@@ -176,6 +176,7 @@ class _Beams:
             chosen.parents.append([parents[place][i] for i in going])
             chosen.tokens.append([tokens[place][i] for i in going])
             chosen.scores.append([scores[place][i] for i in going])
+            self._fill_up(chosen)
         self.alive = still_alive
         return chosen
 
@@ -196,10 +197,16 @@ class _Beams:
             if len(going) == k:
                 break
         at_limit = length >= self.limits[sentence]
-        stuck = len(going) < k  # only with a vocabulary hardly larger than the beam
-        if (at_limit or stuck) and len(finished) < k:
+        if at_limit and len(finished) < k:
             finished += [Candidate((*prefixes[parents[i]], tokens[i]), scores[i] / penalty) for i in going]
-        if at_limit or stuck or len(finished) >= k:
+        if at_limit or not going or len(finished) >= k:
             return None
         self.prefixes[sentence] = [(*prefixes[parents[i]], tokens[i]) for i in going]
         return going
+
+    def _fill_up(self, chosen: _Chosen) -> None:
+        """With fewer candidates than the beam is wide (a tiny vocabulary), copies that can never win keep it full."""
+        missing = self.options.beam - len(chosen.tokens[-1])
+        chosen.parents[-1] += [chosen.parents[-1][0]] * missing
+        chosen.tokens[-1] += [chosen.tokens[-1][0]] * missing
+        chosen.scores[-1] += [float("-inf")] * missing

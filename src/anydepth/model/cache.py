@@ -41,13 +41,15 @@ class DecoderCache:
 
     def keep_rows(self, rows: Tensor) -> None:
         """Go on with these rows, in this order; rows may repeat (beams) or be missing (finished sentences)."""
-        buffer = self.buffer_l2rhce
-        if buffer is None:
+        if self.buffer_l2rhce is None:
             return
-        kept = buffer[..., : self.length, :].index_select(2, rows)
-        if len(rows) < buffer.shape[2]:
-            self.buffer_l2rhce = buffer = buffer[:, :, : len(rows)]
-        buffer[..., : self.length, :] = kept
+        kept = self.buffer_l2rhce[..., : self.length, :].index_select(2, rows)
+        if len(rows) > self.buffer_l2rhce.shape[2]:  # from one row per sentence to a whole beam
+            shape = list(self.buffer_l2rhce.shape)
+            shape[2] = len(rows)
+            self.buffer_l2rhce = self.buffer_l2rhce.new_empty(shape)
+        self.buffer_l2rhce = self.buffer_l2rhce[:, :, : len(rows)]
+        self.buffer_l2rhce[..., : self.length, :] = kept
 
     def keep_sentences(self, sentences: Tensor) -> None:
         """The same for the projected encoder exits, which beams share."""

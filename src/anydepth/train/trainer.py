@@ -19,9 +19,9 @@ from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
 from anydepth.text import Batch, BatchStream
 from anydepth.train import checkpoint as ckpt
-from anydepth.train.precision import Precision
 from anydepth.train.logs import RunLog, TrainProgress
 from anydepth.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser, set_rate
+from anydepth.train.precision import Precision
 from anydepth.train.validation import Validator
 
 

@@ -1,0 +1,84 @@
+"""A toy language pair that a tiny model learns in seconds, and a model trained on it."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+
+WORDS = {
+    "le": "the", "un": "a", "chat": "cat", "chien": "dog", "oiseau": "bird", "mange": "eats", "voit": "sees",
+    "aime": "likes", "grand": "big", "petit": "small", "rouge": "red", "et": "and", "dort": "sleeps", "ici": "here",
+}  # fmt: skip
+
+
+def toy_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Word for word translations of 2 to 8 words."""
+    rng = random.Random(seed)
+    sentences = [[rng.choice(list(WORDS)) for _ in range(rng.randint(2, 8))] for _ in range(count)]
+    return [(" ".join(words) + ".", " ".join(WORDS[word] for word in words) + ".") for words in sentences]
+
+
+def write_corpus(folder: Path, count: int = 3000, name: str = "train", seed: int = 1) -> tuple[Path, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = folder / f"{name}.fr", folder / f"{name}.en"
+    pairs = toy_pairs(count, seed)
+    source.write_text("".join(f"{pair[0]}\n" for pair in pairs), "utf-8")
+    target.write_text("".join(f"{pair[1]}\n" for pair in pairs), "utf-8")
+    return source, target
+
+
+RECIPE = """\
+data:
+  source_language: fr
+  target_language: en
+  train: {{source: {source}, target: {target}}}
+  hold_out: 50
+  vocabulary: 320
+  max_tokens: 40
+model: {{width: 32, heads: 2, ffn: 64, encoder_layers: 2, decoder_layers: 2, dropout: 0.1, max_length: 64}}
+objective: {{name: tied-multi, mode: sampled}}
+train:
+  steps: 400
+  batch_tokens: 600
+  rate: 1.0e-2
+  warmup: 50
+  schedule: linear
+  threads: 1
+  log_every: 20
+  valid_every: 200
+  valid_sentences: 20
+  checkpoint_every: 50
+  average: 2
+"""
+
+
+@pytest.fixture(scope="session")
+def toy_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe file with its corpus beside it."""
+    folder = tmp_path_factory.mktemp("toy")
+    source, target = write_corpus(folder)
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE.format(source=source, target=target), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy_run(toy_recipe: Path) -> Path:
+    """A finished run: tied-multi 2-2, trained for real, good at all four depths. Do not write to it."""
+    from anydepth.recipe import read_recipe, train
+
+    run = toy_recipe.parent / "run"
+    train(read_recipe(toy_recipe), run, Console(stderr=True))
+    return run
+
+
+def anydepth(*arguments: object, stdin: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
+    """The command line as a user runs it, in a process of its own."""
+    command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=250, **options)  # type: ignore[call-overload, no-any-return]

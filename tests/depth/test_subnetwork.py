@@ -1,0 +1,73 @@
+import pytest
+
+from anydepth.depth import DepthMenu, SubNetwork, parse_depth
+from anydepth.errors import UserError
+
+
+def test_a_prefix_names_its_depth():
+    sub = SubNetwork.prefix(6, 2)
+    assert sub.encoder == (0, 1, 2, 3, 4, 5)
+    assert sub.decoder == (0, 1)
+    assert sub.name == "6-2"
+    assert sub == SubNetwork.prefix(6, 2)
+    assert len({sub, SubNetwork.prefix(6, 2), SubNetwork.prefix(2, 6)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (((), (0,)), "depth 0-1: the encoder needs"),
+        (((0,), ()), "depth 1-0: the decoder needs"),
+        (((1, 0), (0,)), "ascending"),
+        (((0, 0), (0,)), "ascending"),
+        (((-1, 0), (0,)), "ascending"),
+    ],
+)
+def test_impossible_layers_are_refused(layers, words):
+    with pytest.raises(UserError, match=words):
+        SubNetwork(*layers)
+
+
+def test_weights_must_match_layers():
+    with pytest.raises(UserError, match="2 layers but 1 weights"):
+        SubNetwork((0, 1), (0,), encoder_weights=(1.0,))
+
+
+@pytest.mark.parametrize("text", ["6", "6-", "a-b", "6-2-1", "-1-2", "six-two", ""])
+def test_what_is_no_depth_is_explained(text):
+    with pytest.raises(UserError, match="write encoder-decoder"):
+        parse_depth(text)
+
+
+@pytest.mark.parametrize(("text", "side"), [("0-3", "encoder"), ("3-0", "decoder")])
+def test_depth_zero_is_refused_by_name(text, side):
+    with pytest.raises(UserError, match=f"depth {text}: the {side} needs at least one layer"):
+        parse_depth(text)
+
+
+def test_menu_survives_json_with_weights_and_measurements():
+    menu = DepthMenu.of([SubNetwork((0, 2), (1,), encoder_weights=(0.5, 1.0)), SubNetwork.prefix(3, 2)])
+    menu.measured("2-1", {"seconds": 1.0}, {"bleu": 30.0})
+    menu.measured_on = {"device": "cpu"}
+    again = DepthMenu.from_json(menu.to_json())
+    assert list(again) == list(menu)
+    assert again.measured_on == {"device": "cpu"}
+    assert again["2-1"].quality == {"bleu": 30.0}
+
+
+def test_menu_knows_its_deepest_and_lists_what_it_has():
+    menu = DepthMenu.every_prefix(2, 3)
+    assert menu.names == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]
+    assert menu[None].name == menu.deepest.name == "2-3"
+    with pytest.raises(UserError, match="no depth 9-9; it has: 1-1, 1-2"):
+        menu["9-9"]
+    with pytest.raises(UserError, match="not a depth"):
+        menu["deep"]
+    with pytest.raises(UserError, match="depth 0-1"):
+        menu["0-1"]
+
+
+def test_a_newer_menu_is_refused():
+    data = DepthMenu.every_prefix(1, 1).to_json() | {"format": 99}
+    with pytest.raises(UserError, match="newer anydepth"):
+        DepthMenu.from_json(data)

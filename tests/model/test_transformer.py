@@ -1,0 +1,132 @@
+import pytest
+import torch
+
+from anydepth.config import ModelConfig
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.errors import UserError
+from anydepth.model import DecoderCache, Transformer
+from anydepth.model.transformer import sinusoids
+from anydepth.text import Batch
+
+CONFIG = ModelConfig(width=32, heads=4, ffn=48, encoder_layers=3, decoder_layers=3, dropout=0.1, max_length=32)
+MENU = [entry.subnetwork for entry in DepthMenu.every_prefix(3, 3)]
+ODD = [SubNetwork((0, 2), (1,)), SubNetwork((0, 1, 2), (0, 2), (1.0, 0.5, 0.2), (0.3, 1.0))]
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(CONFIG, 50).eval()
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return Batch.from_rows([[5, 6, 7, 8], [9, 10], [11, 12, 13]], [[20, 21, 22], [23, 24, 25, 26], [27]])
+
+
+@pytest.mark.parametrize("sub", MENU + ODD, ids=str)
+@torch.no_grad()
+def test_cached_logits_equal_uncached(model, batch, sub):
+    whole = model(batch.source, batch.target_in, sub, batch.source_padding)
+    memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
+    cache = DecoderCache(len(sub.decoder), limit=10)
+    for t in range(batch.target_in.shape[1]):
+        states = model.decode(batch.target_in[:, t : t + 1], memory, sub, batch.source_padding, cache)
+        step = model.output(model.features(states[-1][:, 0]))
+        torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_the_cache_grows_past_its_first_capacity(model):
+    target = torch.randint(4, 50, (2, 32), generator=torch.Generator().manual_seed(1))
+    source = torch.tensor([[5, 6, 3], [7, 8, 3]])
+    whole = model(source, target, model.full)
+    memory = model.memory(model.encode(source, model.full)[-1])
+    cache = DecoderCache(3, limit=32)
+    cache.layers[0]._cache.limit = 32
+    for start in range(0, 32, 3):  # several positions at a time, across the doubling
+        if start and target[:, start : start + 3].shape[1] > 1:
+            break
+        model.decode(target[:, start : start + 3], memory, model.full, None, cache)
+    for t in range(3, 32):
+        states = model.decode(target[:, t : t + 1], memory, model.full, None, cache)
+    last = model.output(model.features(states[-1][:, 0]))
+    torch.testing.assert_close(last, whole[:, -1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sub", MENU + ODD, ids=str)
+@torch.no_grad()
+def test_a_sentence_alone_equals_the_same_in_a_batch(model, batch, sub):
+    together = model(batch.source, batch.target_in, sub, batch.source_padding)
+    alone = model(torch.tensor([[9, 10, 3]]), batch.target_in[1:2], sub)
+    torch.testing.assert_close(together[1], alone[0], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_weight_one_is_the_plain_model_and_weight_zero_leaves_the_layer_out(model, batch):
+    def logits(sub):
+        return model(batch.source, batch.target_in, sub, batch.source_padding)
+
+    ones = SubNetwork((0, 1, 2), (0, 1, 2), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+    torch.testing.assert_close(logits(ones), logits(model.full), atol=0, rtol=0)
+    zeros = SubNetwork((0, 1, 2), (0, 1, 2), (1.0, 0.0, 1.0), (0.0, 1.0, 1.0))
+    torch.testing.assert_close(logits(zeros), logits(SubNetwork((0, 2), (1, 2))), atol=1e-6, rtol=1e-6)
+
+
+@torch.no_grad()
+def test_a_subnetwork_equals_the_cut_out_model(model, batch):
+    sub = SubNetwork((0, 2), (1,))
+    small = Transformer(CONFIG.model_copy(update={"encoder_layers": 2, "decoder_layers": 1}), 50).eval()
+    renamed = {}
+    for name, value in model.state_dict().items():
+        side, *rest = name.split(".")
+        if side in ("encoder", "decoder") and rest[0] == "layers":
+            kept = getattr(sub, side)
+            if int(rest[1]) not in kept:
+                continue
+            name = ".".join([side, "layers", str(kept.index(int(rest[1]))), *rest[2:]])
+        renamed[name] = value
+    small.load_state_dict(renamed)
+    torch.testing.assert_close(
+        small(batch.source, batch.target_in, small.full, batch.source_padding),
+        model(batch.source, batch.target_in, sub, batch.source_padding),
+        atol=1e-6,
+        rtol=1e-6,
+    )
+
+
+@torch.no_grad()
+def test_padding_does_not_reach_the_output_and_the_future_is_hidden(model, batch):
+    other = batch.source.clone()
+    other[batch.source_padding] = 42
+    first = model(batch.source, batch.target_in, model.full, batch.source_padding)
+    torch.testing.assert_close(model(other, batch.target_in, model.full, batch.source_padding), first, atol=0, rtol=0)
+    changed = batch.target_in.clone()
+    changed[:, -1] = 44
+    torch.testing.assert_close(
+        model(batch.source, changed, model.full, batch.source_padding)[:, :-1], first[:, :-1], atol=1e-6, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("shared", "matrices"), [("all", 1), ("target", 2), ("none", 3)])
+def test_parameters_are_counted_once(shared, matrices):
+    model = Transformer(CONFIG.model_copy(update={"share_embeddings": shared}), 50)
+    d, f = 32, 48
+    attention = 4 * d * d + 4 * d
+    ffn = 2 * d * f + f + d
+    encoder_layer, decoder_layer = attention + ffn + 4 * d, 2 * attention + ffn + 6 * d
+    for sub in (SubNetwork.prefix(1, 1), SubNetwork.prefix(3, 2)):
+        expected = len(sub.encoder) * encoder_layer + len(sub.decoder) * decoder_layer + 4 * d + matrices * 50 * d
+        assert sum(p.numel() for p in model.parameters_of(sub)) == expected
+
+
+def test_positions_are_vaswanis():
+    table = sinusoids(4, 8)
+    assert table[0].tolist() == [0, 1] * 4
+    torch.testing.assert_close(table[3, 2], torch.tensor(3 / 10_000 ** (2 / 8)).sin())
+    torch.testing.assert_close(table[3, 5], torch.tensor(3 / 10_000 ** (4 / 8)).cos())
+
+
+def test_a_sentence_beyond_the_positions_is_refused(model):
+    with pytest.raises(UserError, match="longer than the model takes"):
+        model.encode(torch.full((1, 40), 5), model.full)

@@ -1,0 +1,298 @@
+"""Every verb as a user runs it: what it gives, and what it says when the input is bad."""
+
+import gzip
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+from conftest import RECIPE, anydepth, toy_pairs, write_corpus
+
+import anydepth as package
+
+LINES = b"le chat dort.\nun chien mange et dort.\n\nle petit oiseau voit un chat.\n"
+
+
+def assert_one_line(done, *words):
+    """Exit code 2, nothing like a traceback, one line on standard error with these words."""
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert len(said.strip().splitlines()) == 1, said
+    assert said.startswith("anydepth: ")
+    for word in words:
+        assert word in said
+
+
+@pytest.fixture(scope="module")
+def test_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("test")
+    return write_corpus(folder, 30, "test", seed=5)
+
+
+# translate
+
+
+def test_translate_gives_a_line_for_a_line(toy_run):
+    done = anydepth("translate", toy_run, "--depth", "2-1", stdin=LINES)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode().split("\n")
+    assert lines == [*package.load(toy_run).translate(LINES.decode().split("\n")[:-1], depth="2-1"), ""]
+    assert lines[0] == "the cat sleeps."
+    assert lines[2] == ""
+
+
+def test_translate_does_not_split_at_odd_line_ends(toy_run):
+    done = anydepth("translate", toy_run, stdin="le chat\u2028dort.\r\nun chien.".encode())
+    assert done.stdout.count(b"\n") == 2
+
+
+def test_translate_nbest(toy_run):
+    done = anydepth("translate", toy_run, "--beam", 4, "--nbest", 2, stdin=b"le chat.\nun chien.\n")
+    rows = [line.split(" ||| ") for line in done.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "1", "1"]
+    assert float(rows[0][2]) >= float(rows[1][2])
+    assert rows[0][1] == "the cat."
+
+
+def test_translate_nothing(toy_run):
+    done = anydepth("translate", toy_run, stdin=b"")
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--depth", "9-9"], ["no depth 9-9", "1-1, 1-2, 2-1, 2-2"]),
+        (["--depth", "0-2"], ["depth 0-2: the encoder needs at least one layer"]),
+        (["--depth", "deep"], ["not a depth"]),
+        (["--beam", "0"], ["--beam"]),
+        (["--beam", "two"], ["--beam"]),
+        (["--nbest", "3"], ["nbest is 3 but the beam is 1"]),
+        (["--no-such-option"], ["--no-such-option"]),
+        (["--device", "tpu9"], ["not available here"]),
+    ],
+)
+def test_translate_refuses_bad_options(toy_run, options, words):
+    assert_one_line(anydepth("translate", toy_run, *options, stdin=LINES), *words)
+
+
+def test_translate_names_the_line_of_broken_text(toy_run):
+    assert_one_line(anydepth("translate", toy_run, stdin=b"le chat.\n\xff\xfe\n"), "line 2", "UTF-8")
+
+
+def test_translate_refuses_a_long_line_after_giving_the_lines_before_it(toy_run):
+    long = b"le chat.\n" + b"chat " * 10_000 + b"\n"
+    done = anydepth("translate", toy_run, stdin=long)
+    assert_one_line(done, "line 2 has", "the limit is 63", "--cut-long")
+    assert done.stdout == b"the cat.\n"
+    cut = anydepth("translate", toy_run, "--cut-long", stdin=long)
+    assert cut.returncode == 0
+    assert cut.stdout.count(b"\n") == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_translate_to_a_full_disk(toy_run):
+    command = [sys.executable, "-m", "anydepth", "translate", str(toy_run)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, input=LINES, stdout=full, stderr=subprocess.PIPE, timeout=120)
+    assert_one_line(done, "No space left", "free some space")
+
+
+def test_translate_into_a_closed_pipe_is_quiet(toy_run):
+    shell = f"yes 'le chat dort.' | head -n 5000 | {sys.executable} -m anydepth translate {toy_run} | head -n 1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, timeout=120)
+    assert done.stdout == b"the cat sleeps.\n"
+    assert b"Traceback" not in done.stderr
+
+
+def test_translate_refuses_what_is_no_model(tmp_path, toy_run):
+    assert_one_line(anydepth("translate", tmp_path / "nowhere", stdin=LINES), "there is no model at")
+    damaged = shutil.copytree(toy_run / "model", tmp_path / "damaged")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert_one_line(anydepth("translate", damaged, stdin=LINES), "is damaged", "copy it again")
+
+
+# sweep
+
+
+def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, test_files):
+    model = shutil.copytree(toy_run / "model", tmp_path / "model")
+    source, reference = test_files
+    done = anydepth("sweep", model, "--source", source, "--reference", reference, "--out", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "report" / "sweep.json").read_text())
+    assert [row["depth"] for row in data["models"][0]["depths"]] == ["1-1", "1-2", "2-1", "2-2"]
+    for name in ("index.html", "bleu.png", "time.png", "quality-time.png"):
+        assert (tmp_path / "report" / name).stat().st_size > 1000
+    entry = package.load(model).menu["1-1"]
+    assert entry.quality["bleu"] > 50
+    assert entry.cost["seconds_per_sentence"] > 0
+    assert "| 1-1 |" in (model / "README.md").read_text()
+    assert "2-2" in done.stdout.decode()
+
+
+def test_sweep_compares_models(toy_run, tmp_path, test_files):
+    source, reference = test_files
+    models = [shutil.copytree(toy_run / "model", tmp_path / name) for name in ("one", "two")]
+    done = anydepth("sweep", *models, "--source", source, "--reference", reference, "--out", tmp_path / "report",
+                    "--samples", 50, "--depths", "1-1,2-2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report" / "sweep.json").read_text())["comparison"]
+
+
+def test_sweep_works_on_a_read_only_model(toy_run, tmp_path, test_files):
+    model = shutil.copytree(toy_run / "model", tmp_path / "model")
+    source, reference = test_files
+    model.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        done = anydepth("sweep", model, "--source", source, "--reference", reference, "--out", tmp_path / "report",
+                        "--depths", "1-1")  # fmt: skip
+    finally:
+        model.chmod(stat.S_IRWXU)
+    assert done.returncode == 0, done.stderr  # root may write all the same; others are warned
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_sweep_refuses_bad_files(toy_run, tmp_path, test_files):
+    source, reference = test_files
+    short, empty, broken = tmp_path / "short", tmp_path / "empty", tmp_path / "broken"
+    short.write_text("the cat.\n")
+    empty.write_text("")
+    broken.write_bytes(b"ok\n\xff\n")
+    cases = [
+        (source, short, ["30", "1"]),
+        (empty, reference, ["empty"]),
+        (source, broken, ["line 2", "UTF-8"]),
+        (tmp_path / "none", reference, ["none"]),
+    ]
+    for one, other, words in cases:
+        done = anydepth("sweep", toy_run, "--source", one, "--reference", other, "--out", tmp_path / "report")
+        assert_one_line(done, *words)
+    done = anydepth("sweep", toy_run, "--source", source, "--reference", reference, "--out", tmp_path / "report",
+                    "--depths", "7-7")  # fmt: skip
+    assert_one_line(done, "no depth 7-7")
+    done = anydepth("sweep", toy_run, "--source", source, "--reference", reference, "--out", short)
+    assert_one_line(done, "report")
+
+
+# train
+
+
+def recipe_with(folder, source, target, old="", new=""):
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE.format(source=source, target=target).replace(old, new, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  steps: 400", "  stepz: 400", ["no key train.stepz", "docs/recipe-keys.md"]),
+        ("  steps: 400", "  steps: many", ["train.steps"]),
+        ("  steps: 400", "  steps: -1", ["train.steps", "greater"]),
+        ("name: tied-multi", "name: magic", ["objective", "magic"]),
+        ("heads: 2", "heads: 5", ["multiple of 2 x heads"]),
+        ("encoder_layers: 2", "encoder_layers: 0", ["model.encoder_layers", "greater than or equal to 1"]),
+        ("vocabulary: 320", "vocabulary: 30000", ["data.vocabulary"]),
+        ("max_length: 64", "max_length: 16", ["model.max_length must be larger"]),
+        ("hold_out: 50", "hold_out: 5000", ["hold"]),
+        ("data:", "data: [", ["not valid YAML"]),
+    ],
+)
+def test_train_refuses_a_bad_recipe(tmp_path, old, new, words):
+    source, target = write_corpus(tmp_path, 300)
+    recipe = recipe_with(tmp_path, source, target, old, new)
+    assert_one_line(anydepth("train", recipe, "--out", tmp_path / "run"), *words)
+
+
+def test_train_refuses_a_bad_corpus(tmp_path):
+    source, target = write_corpus(tmp_path, 300)
+    short, empty, broken, long = (tmp_path / name for name in ("short", "empty", "broken", "long"))
+    short.write_text("".join(f"{pair[1]}\n" for pair in toy_pairs(299)))
+    empty.write_text("")
+    broken.write_bytes(target.read_bytes()[:200] + b"\xff\n")
+    long.write_bytes(b"".join(b"cat " * 10_000 + b"\n" for _ in range(300)))
+    torn = tmp_path / "torn.gz"
+    torn.write_bytes(gzip.compress(target.read_bytes())[:-20])
+    cases = [
+        (source, short, ["300", "299"]),
+        (source, empty, ["empty"]),
+        (source, broken, ["UTF-8", "line"]),
+        (source, torn, ["torn.gz"]),
+        (source, tmp_path / "none", ["none"]),
+        (long, long, ["usable", "too long"]),
+    ]
+    for number, (one, other, words) in enumerate(cases):
+        done = anydepth("train", recipe_with(tmp_path, one, other), "--out", tmp_path / f"run{number}")
+        assert_one_line(done, *words)
+
+
+def test_train_counts_what_it_leaves_out(tmp_path):
+    source, target = write_corpus(tmp_path, 300)
+    with open(source, "a") as one, open(target, "a") as other:
+        one.write(
+            "chat " * 10_000 + "\n" + "\n" + "le chat dort ici et voit un grand oiseau rouge.\n" + "un chat.\n" * 2
+        )
+        other.write("cat " * 10_000 + "\n" + "a cat\n" + "x\n" + "a cat.\n" * 2)
+    recipe = recipe_with(tmp_path, source, target)
+    done = anydepth("train", recipe, "--out", tmp_path / "run", "--set", "train.steps=2")
+    assert done.returncode == 0, done.stderr
+    first = done.stderr.decode().splitlines()[0]
+    for words in ("read 305", "too long 1", "empty 1", "ratio 1", "duplicates", "held out"):
+        assert words in first
+
+
+def test_train_refuses_other_peoples_folders_and_bad_settings(toy_recipe, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    assert_one_line(anydepth("train", toy_recipe, "--out", tmp_path / "full"), "not empty")
+    assert_one_line(anydepth("train", toy_recipe, "--out", toy_recipe), "is a file")
+    assert_one_line(anydepth("train", tmp_path / "no.yaml", "--out", tmp_path / "run"), "there is no recipe")
+    assert_one_line(anydepth("train", toy_recipe), "--out")
+    for setting, words in (("train.steps", "key=value"), ("train.x.y=1", "no key"), ("data=3", "data")):
+        assert_one_line(anydepth("train", toy_recipe, "--out", tmp_path / "run", "--set", setting), words)
+
+
+def test_train_on_a_full_disk_loses_nothing(toy_recipe, tmp_path):
+    """A limit on the size of files stands in for a full disk: the writes fail for real."""
+    run = tmp_path / "run"
+    settings = ["--set", "train.steps=20", "--set", "train.checkpoint_every=10"]
+    assert anydepth("train", toy_recipe, "--out", run, "--set", "train.steps=10", *settings[2:]).returncode == 0
+    saved = (run / "checkpoints" / "step-000000010" / "model.safetensors").read_bytes()
+    command = f"ulimit -f 40; exec {sys.executable} -m anydepth train {toy_recipe} --out {run} {' '.join(settings)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120)
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert said.strip().splitlines()[-1].startswith("anydepth: ")
+    assert (run / "checkpoints" / "step-000000010" / "model.safetensors").read_bytes() == saved
+    assert anydepth("train", toy_recipe, "--out", run, *settings).returncode == 0
+
+
+# data
+
+
+def test_data_refuses_bad_requests(tmp_path):
+    assert_one_line(anydepth("data", "tatoeba-xx", tmp_path / "d"), "tatoeba-en-fr, tatoeba-en-es")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    assert_one_line(anydepth("data", "tatoeba-en-fr", tmp_path / "mine"), "choose another folder")
+    (tmp_path / "wrong.tar.gz").write_bytes(b"not the archive")
+    done = anydepth("data", "tatoeba-en-fr", tmp_path / "d", "--archive", tmp_path / "wrong.tar.gz")
+    assert_one_line(done, "wrong.tar.gz")
+
+
+# the rest
+
+
+def test_help_version_and_unknown_verbs():
+    assert b"anydepth 0." in anydepth("--version").stdout
+    assert anydepth("--help").returncode == 0
+    for verb in ("data", "train", "translate", "sweep"):
+        assert anydepth(verb, "--help").returncode == 0
+    assert_one_line(anydepth("dream"), "dream")

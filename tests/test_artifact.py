@@ -1,0 +1,136 @@
+import json
+import shutil
+
+import pytest
+import torch
+
+import anydepth
+from anydepth.artifact import record_measurements
+from anydepth.errors import UserError
+
+TEXTS = ["le chat dort.", "un grand chien rouge voit le petit oiseau ici.", "", "le chat."]
+
+
+@pytest.fixture
+def folder(toy_run, tmp_path):
+    return shutil.copytree(toy_run / "model", tmp_path / "model")
+
+
+def test_run_and_model_folder_load_the_same(toy_run):
+    one, other = anydepth.load(toy_run), anydepth.load(str(toy_run / "model"))
+    assert one.translate(TEXTS) == other.translate(TEXTS)
+    assert one.languages == ("fr", "en")
+
+
+def test_translations_are_in_order_and_empty_lines_stay_empty(toy_run):
+    translator = anydepth.load(toy_run)
+    found = translator.translate(TEXTS, batch_size=2)
+    assert found[2] == ""
+    assert found == [translator.translate([text])[0] for text in TEXTS]
+    assert found[0] == "the cat sleeps."
+
+
+def test_layout_does_not_change_values(toy_run):
+    from safetensors.torch import load_file
+
+    saved = load_file(toy_run / "model" / "model.safetensors")
+    for name, parameter in anydepth.load(toy_run).model.named_parameters():
+        assert torch.equal(parameter, saved[name])
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.model", "depths.json"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "garbage"])
+def test_a_damaged_folder_is_refused_in_one_line(folder, name, damage):
+    path = folder / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"empty": b"", "truncated": content[: len(content) // 2], "garbage": b"\xff\x00{]"}[damage])
+    with pytest.raises(UserError) as caught:
+        anydepth.load(folder)
+    assert "\n" not in str(caught.value)
+    assert "model" in str(caught.value)
+
+
+def test_a_flipped_bit_is_noticed(folder):
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is not what was saved"):
+        anydepth.load(folder)
+
+
+def change_config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_newer_folder_is_refused(folder):
+    change_config(folder, format=99)
+    with pytest.raises(UserError, match="newer anydepth: upgrade"):
+        anydepth.load(folder)
+
+
+def test_sizes_that_do_not_fit_are_refused(folder):
+    change_config(folder, vocabulary=77)
+    with pytest.raises(UserError, match=r"does not fit config\.json"):
+        anydepth.load(folder)
+
+
+def test_what_is_no_model_is_explained(tmp_path):
+    with pytest.raises(UserError, match="there is no model at"):
+        anydepth.load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is not a model folder"):
+        anydepth.load(tmp_path)
+    (tmp_path / "recipe.json").write_text("{}")
+    with pytest.raises(UserError, match="has not finished"):
+        anydepth.load(tmp_path)
+
+
+def test_measurements_reach_menu_and_card(folder):
+    translator = anydepth.load(folder)
+    cost = {"seconds_per_sentence": 0.004, "parameters": 12_340_000}
+    translator.menu.measured("1-1", cost, {"bleu": 31.25, "chrf": 50.0})
+    translator.menu.measured_on = {"device": "cpu"}
+    record_measurements(folder, translator.menu)
+    assert anydepth.load(folder).menu["1-1"].quality["bleu"] == 31.25
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlanguage:\n- fr\n- en\n")
+    assert "| 1-1 | 31.2 | 50.0 | 4.0 | 12.34 M |" in card
+    assert "pairs trained on" in card
+    assert "tied-multi" in card
+
+
+def test_no_pickle_in_a_model_folder(folder):
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "model.safetensors", "tokenizer.model", "depths.json", "README.md",
+    }  # fmt: skip
+
+
+def test_options_are_checked(toy_run):
+    translator = anydepth.load(toy_run)
+    with pytest.raises(UserError, match="nbest is 3 but the beam is 2"):
+        translator.translate(["le chat."], beam=2, nbest=3)
+    with pytest.raises(UserError, match="list of texts"):
+        translator.translate("le chat.")
+    with pytest.raises(UserError, match=r"line 2 has [\d,]+ sub-words, the limit is 63"):
+        translator.translate(["le chat.", "chat " * 700])
+    assert translator.translate(["chat " * 700], cut_long=True)[0].startswith("cat")
+    assert translator.translate([]) == []
+
+
+def test_source_prefix_and_length_limits(toy_run):
+    translator = anydepth.load(toy_run)
+    assert translator.translate(["dort."], source_prefix="le chat ") == translator.translate(["le chat dort."])
+    short = translator.hypotheses(["le chat dort ici."], max_length=2)[0][0]
+    assert len(short.tokens) <= 2
+
+
+def test_a_stream_gives_out_everything_before_a_line_that_is_too_long(toy_run):
+    translator = anydepth.load(toy_run)
+    stream = translator.stream(["le chat.", "un chien.", "le chien.", "chat " * 700, "le chat."], chunk=2)
+    given = []
+    with pytest.raises(UserError, match="line 4 has"):
+        given.extend(found[0].text for found in stream)
+    assert given == translator.translate(["le chat.", "un chien.", "le chien."])

@@ -1,0 +1,175 @@
+"""The trainer on real small runs. Kill -9 and resume is in tests/system."""
+
+import io
+import json
+
+import pytest
+import torch
+from conftest import WORDS, toy_pairs
+from rich.console import Console
+from safetensors.torch import load_file
+
+import anydepth
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.objectives import make_objective
+from anydepth.recipe import read_recipe, train
+from anydepth.text import Batch, BatchStream, make_batch, prepare
+from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
+from anydepth.train.logs import read_log
+
+SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
+
+
+def run_recipe(recipe, run, *changes):
+    console = Console(file=io.StringIO(), width=200)
+    train(read_recipe(recipe, changes), run, console)
+    return console.file.getvalue()
+
+
+def weights_of(run):
+    return load_file(run / "model" / "model.safetensors")
+
+
+def assert_same_weights(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_a_trained_model_translates_at_every_depth(toy_run):
+    translator = anydepth.load(toy_run)
+    assert translator.menu.names == ["1-1", "1-2", "2-1", "2-2"]
+    pairs = toy_pairs(40, seed=77)
+    for depth in translator.menu.names:
+        outputs = translator.translate([source for source, _ in pairs], depth=depth)
+        right = sum(output == target for output, (_, target) in zip(outputs, pairs, strict=True))
+        assert right >= 30, f"{depth}: {right} of 40"
+    assert set(WORDS.values()) >= set(outputs[0].rstrip(".").split())
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "whole", *SHORT)
+    first = tmp_path / "parts"
+    run_recipe(toy_recipe, first, *SHORT[1:], "train.steps=8", "train.schedule=inverse-sqrt")
+    whole = tmp_path / "whole-sqrt"
+    run_recipe(toy_recipe, whole, *SHORT, "train.schedule=inverse-sqrt")
+    said = run_recipe(toy_recipe, first, *SHORT, "train.schedule=inverse-sqrt")
+    assert "going on from step 8" in said
+    assert_same_weights(weights_of(first), weights_of(whole))
+    steps = [record["step"] for record in read_log(first)]
+    assert steps == sorted(steps)
+
+
+def test_objectives_train_in_every_mode(toy_recipe, tmp_path):
+    for number, changes in enumerate(
+        (
+            ["objective={name: vanilla}"],
+            ["objective={name: tied-multi, mode: exact}"],
+            ["objective={name: tied-multi, mode: sampled, weights: deepest}"],
+        )
+    ):
+        run_recipe(toy_recipe, tmp_path / str(number), *SHORT, *changes)
+        losses = [r["loss"] for r in read_log(tmp_path / str(number)) if r["kind"] == "train"]
+        assert losses[-1] < losses[0]
+
+
+def test_logs_hold_layer_norms_rates_and_validation(toy_run):
+    records = read_log(toy_run)
+    trained = [r for r in records if r["kind"] == "train"]
+    assert set(trained[0]["layers"]) == {"encoder.1", "encoder.2", "decoder.1", "decoder.2"}
+    assert all(value > 0 for value in trained[0]["layers"].values())
+    assert trained[0]["tokens_per_second"] > 0
+    assert trained[-1]["loss"] < trained[0]["loss"] / 2
+    valid = [r for r in records if r["kind"] == "valid"]
+    assert [r["step"] for r in valid] == [200, 400]
+    assert set(valid[0]["bleu"]) == {"2-2", "1-1"}
+    assert any((toy_run / "tensorboard").iterdir())
+
+
+def test_finished_model_is_the_mean_of_the_last_checkpoints(toy_run):
+    assert json.loads((toy_run / "finished.json").read_text())["averaged"] == [350, 400]
+    assert_same_weights(weights_of(toy_run), average_checkpoints(toy_run, [350, 400]))
+
+
+def test_a_finished_run_says_so_and_is_left_alone(toy_recipe, toy_run):
+    before = (toy_run / "model" / "model.safetensors").stat().st_mtime_ns
+    assert "has finished" in run_recipe(toy_recipe, toy_run)
+    assert (toy_run / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_accumulated_batches_equal_one_large_batch(toy_recipe, tmp_path):
+    recipe = read_recipe(toy_recipe)
+    prepared = prepare(recipe.data, tmp_path / "data", 1, show_progress=False)
+    stream = BatchStream(prepared.train, 200, 1)
+    one, two = stream.at(0, 0), stream.at(0, 1)
+    together = make_batch(prepared.train, [*one.indices, *two.indices])
+    torch.manual_seed(1)
+    model = Transformer(recipe.model.model_copy(update={"dropout": 0.0}), prepared.tokenizer.vocabulary_size)
+    objective = make_objective(recipe.objective, recipe.model, 0.1, seed=1)
+    tokens = one.target_tokens + two.target_tokens
+    parts = [objective(model, batch, 5).total * batch.target_tokens / tokens for batch in (one, two)]
+    expected = torch.autograd.grad(objective(model, together, 5).total, list(model.parameters()))
+    found = torch.autograd.grad(sum(parts), list(model.parameters()))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_counts_updates(toy_recipe, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.accumulate=3", "train.steps=3")
+    state = json.loads((tmp_path / "run/checkpoints/step-000000003/state.json").read_text())["state"]
+    assert (state["step"], state["batch"]) == (3, 9)
+
+
+def test_patience_stops_early_and_takes_the_checkpoints_up_to_the_best(toy_recipe, tmp_path):
+    said = run_recipe(
+        toy_recipe, tmp_path / "run", "train.steps=5000", "train.rate=1.0e-9", "train.warmup=0", "train.patience=2",
+        "train.valid_every=5", "train.checkpoint_every=5", "train.average=2",
+    )  # fmt: skip
+    assert "no better BLEU in 2 validations" in said
+    finished = json.loads((tmp_path / "run/finished.json").read_text())
+    assert finished["averaged"] == [5]  # nothing is learnt at this rate: the first validation stays the best
+    assert saved_steps(tmp_path / "run")[-1] == 15
+
+
+def test_bfloat16_trains(toy_recipe, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.precision=bfloat16")
+    losses = [r["loss"] for r in read_log(tmp_path / "run") if r["kind"] == "train"]
+    assert losses[-1] < losses[0]
+    assert load_tensors(tmp_path / "run", 12, "model")["encoder.norm.weight"].dtype == torch.float32
+
+
+def test_float16_keeps_its_scale_in_the_checkpoint(toy_recipe, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.precision=float16", "train.steps=4")
+    state = json.loads((tmp_path / "run/checkpoints/step-000000004/state.json").read_text())["state"]
+    assert state["scaler"]["scale"] > 1
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.precision=float16")
+    losses = [r["loss"] for r in read_log(tmp_path / "run") if r["kind"] == "train"]
+    assert losses[-1] < losses[0]
+
+
+def test_a_diverging_run_stops_and_keeps_what_it_had(toy_recipe, tmp_path):
+    with pytest.raises(UserError, match=r"no longer a finite number at step \d+.*lower train.rate"):
+        run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=200", "train.rate=1.0e+30", "train.warmup=9")
+    for step in saved_steps(tmp_path / "run"):
+        assert all(torch.isfinite(value).all() for value in load_tensors(tmp_path / "run", step, "model").values())
+
+
+def test_a_changed_recipe_is_refused_by_key(toy_recipe, toy_run):
+    with pytest.raises(UserError, match=r"begun with another train.rate, model.dropout|model.dropout, train.rate"):
+        run_recipe(toy_recipe, toy_run, "train.rate=0.5", "model.dropout=0.2")
+
+
+def test_unknown_validation_depth_is_refused(toy_recipe, tmp_path):
+    with pytest.raises(UserError, match="no depth 9-9"):
+        run_recipe(toy_recipe, tmp_path / "run", "train.valid_depths=[9-9]")
+
+
+def test_batch_order_is_independent_of_history(toy_recipe, tmp_path):
+    prepared = prepare(read_recipe(toy_recipe).data, tmp_path / "data", 1, show_progress=False)
+    fresh, used = BatchStream(prepared.train, 300, 5), BatchStream(prepared.train, 300, 5)
+    for index in range(used.batches_in(0)):
+        used.at(0, index)
+    one, other = fresh.at(1, 3), used.at(1, 3)
+    assert isinstance(one, Batch)
+    assert torch.equal(one.source, other.source)
