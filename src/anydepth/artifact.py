@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from anydepth.card import model_card
@@ -25,6 +25,7 @@ from anydepth.files import atomic_folder, sha256_of, write_atomically
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
 
 FORMAT = 1
@@ -42,7 +43,7 @@ def save(
 ) -> None:
     """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card."""
     with atomic_folder(folder) as temporary:
-        save_file({name: value.contiguous() for name, value in tensors.items()}, temporary / WEIGHTS)
+        write_tensors(temporary / WEIGHTS, tensors)
         (temporary / TOKENIZER).write_bytes(tokenizer.to_bytes())
         record = {
             "format": FORMAT,

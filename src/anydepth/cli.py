@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 
-import click
 import typer
 from rich.console import Console
 
@@ -141,6 +140,7 @@ def sweep(
     from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
+    _make_folder(out)  # before hours of work, not after
     labels = _labels(models)
     translators = {label: _load(path, device, threads) for label, path in zip(labels, models, strict=True)}
     result = run_sweep(
@@ -163,6 +163,15 @@ def sweep(
         remember(translator, result, label, console=errors)
     print_table(result, Console())
     errors.print(f"report: {page}")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
 
 
 def _labels(models: Sequence[Path]) -> list[str]:
@@ -196,8 +205,8 @@ def _one_line_errors() -> Iterator[None]:
     """Whatever a user can mend becomes one line on standard error and exit code 2."""
     try:
         yield
-    except (UserError, click.UsageError) as error:
-        _fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
+    except UserError as error:
+        _fail(str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
         sys.exit(141)
@@ -211,6 +220,10 @@ def _one_line_errors() -> Iterator[None]:
         _fail(f"{where}{error.strerror or error}{advice}")
     except MemoryError:
         _fail("out of memory: use a smaller batch")
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
+            raise
+        _fail(f"{error.format_message()} (--help shows what there is)")
 
 
 def _fail(message: str) -> NoReturn:

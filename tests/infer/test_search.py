@@ -51,7 +51,7 @@ def test_a_score_equals_the_scorers(beam, sub):
             length = len(one.tokens) + ended
             expected = score_of(model, sub, source, one.tokens, ended) / length_penalty(length, 0.6)
             assert one.score == pytest.approx(expected, abs=1e-4)
-    assert ends > 0  # otherwise only cut-off outputs were tested
+    assert ends > 0 or len(sub.decoder) == 1  # otherwise only cut-off outputs were tested
 
 
 @pytest.mark.parametrize("beam", [1, 3])

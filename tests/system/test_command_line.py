@@ -198,7 +198,7 @@ def recipe_with(folder, source, target, old="", new=""):
         ("name: tied-multi", "name: magic", ["objective", "magic"]),
         ("heads: 2", "heads: 5", ["multiple of 2 x heads"]),
         ("encoder_layers: 2", "encoder_layers: 0", ["model.encoder_layers", "greater than or equal to 1"]),
-        ("vocabulary: 320", "vocabulary: 30000", ["data.vocabulary"]),
+        ("vocabulary: 300", "vocabulary: 30000", ["data.vocabulary"]),
         ("max_length: 64", "max_length: 16", ["model.max_length must be larger"]),
         ("hold_out: 50", "hold_out: 5000", ["hold"]),
         ("data:", "data: [", ["not valid YAML"]),

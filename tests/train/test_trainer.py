@@ -3,6 +3,7 @@
 import io
 import json
 
+import numpy as np
 import pytest
 import torch
 from conftest import WORDS, toy_pairs
@@ -103,7 +104,7 @@ def test_accumulated_batches_equal_one_large_batch(toy_recipe, tmp_path):
     prepared = prepare(recipe.data, tmp_path / "data", 1, show_progress=False)
     stream = BatchStream(prepared.train, 200, 1)
     one, two = stream.at(0, 0), stream.at(0, 1)
-    together = make_batch(prepared.train, [*one.indices, *two.indices])
+    together = make_batch(prepared.train, np.concatenate([one.indices, two.indices]))
     torch.manual_seed(1)
     model = Transformer(recipe.model.model_copy(update={"dropout": 0.0}), prepared.tokenizer.vocabulary_size)
     objective = make_objective(recipe.objective, recipe.model, 0.1, seed=1)

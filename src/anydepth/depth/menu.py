@@ -93,4 +93,4 @@ class DepthMenu:
 
 
 def _subnetwork(row: dict[str, Any]) -> SubNetwork:
-    return SubNetwork(**{key: None if value is None else tuple(value) for key, value in row.items()})
+    return SubNetwork(**{key: value and tuple(value) for key, value in row.items()})

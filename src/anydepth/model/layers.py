@@ -43,7 +43,8 @@ class CrossAttention(nn.Module):
     def project(self, memory_bsd: Tensor) -> Tensor:
         """Keys and values of an encoder exit, [2, b, h, s, e]: once per sentence, whatever the target's length."""
         b, s, d = memory_bsd.shape
-        return self.key_value(memory_bsd).view(b, s, 2, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        key_value: Tensor = self.key_value(memory_bsd)
+        return key_value.view(b, s, 2, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
 
     def forward(self, x_btd: Tensor, key_value_2bhse: Tensor, attend: Tensor | None) -> Tensor:
         b, t, d = x_btd.shape

@@ -52,7 +52,8 @@ class Transformer(nn.Module):
     def encode(self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None) -> list[Tensor]:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm."""
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        return self.encoder(x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs))
+        states: list[Tensor] = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs))
+        return states
 
     def memory(self, encoder_state: Tensor) -> Tensor:
         """An encoder exit: the shared final norm, whichever layer the state comes from."""
@@ -72,7 +73,7 @@ class Transformer(nn.Module):
         With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
         """
         x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
-        states = self.decoder(
+        states: list[Tensor] = self.decoder(
             x_btd,
             sub.decoder,
             sub.decoder_weights,

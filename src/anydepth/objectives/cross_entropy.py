@@ -60,5 +60,7 @@ def cross_entropy(
     features_rd: Tensor, matrix_vd: Tensor, target_r: Tensor, weight_r: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Sum over rows of weight x label-smoothed cross-entropy, and each row's plain negative log-likelihood."""
-    total, nll_r = _ChunkedCrossEntropy.apply(features_rd, matrix_vd, target_r, weight_r, smoothing)
+    total, nll_r = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        features_rd, matrix_vd, target_r, weight_r, smoothing
+    )
     return total, nll_r

@@ -50,7 +50,7 @@ class TiedMulti(Objective):
         """What each exit counts, [n, m], summing to 1: `exact` weighs with it, `sampled` draws from it."""
         sizes = (self.model_config.encoder_layers, self.model_config.decoder_layers)
         table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
-        return table / table.sum()
+        return np.asarray(table / table.sum(), dtype=np.float64)
 
     def menu(self) -> DepthMenu:
         return DepthMenu.every_prefix(self.model_config.encoder_layers, self.model_config.decoder_layers)

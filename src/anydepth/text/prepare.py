@@ -68,8 +68,7 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
         valid, valid_counts = _clean_valid(config)
         sources = {digest(source) for source, _ in valid}
         _write_pairs(work, "train", _noting_sources(cleaned, sources, seen))
-    if train_counts.kept == 0:
-        raise UserError(f"no pair of the training corpus is usable: {train_counts.summary()}")
+    _check_usable("training", train_counts)
 
     sentences = (sentence for pair in _read_back(work, "train") for sentence in pair)
     tokenizer = Tokenizer.train(
@@ -87,8 +86,7 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
             store.add(source_ids, target_ids)
     valid = [pair for pair, _, _ in _encode(valid, tokenizer, config.max_tokens, valid_counts)]
     for corpus, counts in (("training", train_counts), ("validation", valid_counts)):
-        if counts.kept == 0:
-            raise UserError(f"no pair of the {corpus} corpus is usable: {counts.summary()}; raise data.max_tokens")
+        _check_usable(corpus, counts)
     _write_pairs(work, "valid", valid)
 
     all_counts = {
@@ -121,6 +119,7 @@ def _hold_out(
                 yield source, target
 
     _write_pairs(work, "cleaned", shown())
+    _check_usable("training", train_counts)
     hold_out.choose()
     _write_pairs(work, "train", to_train_on())
     for side in ("source", "target"):
@@ -138,9 +137,16 @@ def _clean_valid(config: DataConfig) -> tuple[list[Pair], CleaningCounts]:
     assert config.valid is not None
     cleaner = Cleaner(config.model_copy(update={"deduplicate": False}))
     valid = list(cleaner.clean(read_pairs(config.valid)))
-    if not valid:
-        raise UserError(f"no pair of the validation corpus is usable: {cleaner.counts.summary()}")
+    _check_usable("validation", cleaner.counts)
     return valid, cleaner.counts
+
+
+def _check_usable(corpus: str, counts: CleaningCounts) -> None:
+    if counts.kept == 0:
+        raise UserError(
+            f"no pair of the {corpus} corpus is usable ({counts.summary()}): "
+            "look at the files, or relax data.max_tokens and data.max_ratio"
+        )
 
 
 def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from anydepth.files import atomic_folder, sha256_of
+from anydepth.tensors import write_tensors
 
 
 @dataclass
@@ -42,7 +43,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
         files = {}
         for name, tensors in checkpoint.tensors.items():
             path = folder / f"{name}.safetensors"
-            save_file({key: value.detach().contiguous() for key, value in tensors.items()}, path)
+            write_tensors(path, tensors)
             files[path.name] = sha256_of(path)
         (folder / "state.json").write_text(json.dumps({"state": asdict(checkpoint.state), "files": files}, indent=1))
 
@@ -66,7 +67,7 @@ def read_state(run: Path, step: int) -> TrainState | None:
 
 def latest_checkpoint(run: Path) -> tuple[TrainState | None, list[int]]:
     """The newest whole checkpoint's state, and the steps of the torn ones that were skipped on the way."""
-    torn = []
+    torn: list[int] = []
     for step in reversed(saved_steps(run)):
         state = read_state(run, step)
         if state is not None:

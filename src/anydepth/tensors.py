@@ -1,0 +1,19 @@
+"""Tensors on disk, in safetensors: no code is run on loading."""
+
+import os
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    try:
+        save_file({name: value.detach().contiguous() for name, value in tensors.items()}, path)
+    except SafetensorError as error:  # it hides the system's error, such as a full disk, in its message
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
