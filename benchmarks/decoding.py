@@ -51,7 +51,7 @@ def compare(
 ) -> tuple[float, int]:
     """How many times faster we are, and for how many sources the best outputs agree."""
     sub, limits = model.full, [LENGTH] * len(sources)
-    options = SearchOptions(beam=beam, length_penalty=0.0, min_length=LENGTH)
+    options = SearchOptions(beam=beam, length_penalty=0.0, min_length=LENGTH, scores=False)
     texts = [[str(token) for token in source] for source in sources]
     peer_options = {
         "beam_size": beam,
@@ -87,13 +87,12 @@ def to_ctranslate2(model: Transformer) -> ctranslate2.Translator:
         _norm(side.layer_norm, stack.norm)
         for target, layer in zip(side.layer, stack.layers, strict=True):
             _norm(target.self_attention.layer_norm, layer.attention_norm)
-            _linears(target.self_attention.linear, layer.attention.qkv, layer.attention.out)
+            _linears(target.self_attention.linear, layer.attention_qkv, layer.attention_out)
             _norm(target.ffn.layer_norm, layer.ffn_norm)
-            _linears([target.ffn.linear_0, target.ffn.linear_1], layer.ffn.up, layer.ffn.down)
+            _linears([target.ffn.linear_0, target.ffn.linear_1], layer.ffn_up, layer.ffn_down)
             if stack is model.decoder:
-                cross = layer.cross
                 _norm(target.attention.layer_norm, layer.cross_norm)
-                _linears(target.attention.linear, cross.query, cross.key_value, cross.out)
+                _linears(target.attention.linear, layer.cross_query, layer.cross_key_value, layer.cross_out)
     spec.decoder.projection.weight = _array(model.output.weight)
     names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, model.vocabulary))]
     names[Tokenizer.EOS] = str(Tokenizer.EOS)

@@ -98,6 +98,7 @@ def translate(
         max_source=max_source,
         cut_long=cut_long,
         source_prefix=source_prefix,
+        scores=nbest > 1,
     )
     _write_translations(sys.stdout.buffer, found, nbest)
 

@@ -128,5 +128,5 @@ def test_positions_are_vaswanis():
 
 
 def test_a_sentence_beyond_the_positions_is_refused(model):
-    with pytest.raises(UserError, match="longer than the model takes"):
+    with pytest.raises(UserError, match="more than the model takes"):
         model.encode(torch.full((1, 40), 5), model.full)

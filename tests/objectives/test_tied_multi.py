@@ -64,7 +64,7 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
 def test_sampled_estimates_the_exact_loss_without_bias(model, batch, rule):
     """The mean over many steps, and the mean gradient, come to the exact ones as the number of draws grows."""
     exact, sampled = tied_multi(mode="exact", weights=rule), tied_multi(mode="sampled", weights=rule)
-    matrix = model.decoder.layers[0].ffn.up.weight
+    matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
     steps = 1500

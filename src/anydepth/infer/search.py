@@ -19,11 +19,15 @@ class SearchOptions:
     nbest: int = 1
     length_penalty: float = 0.6
     min_length: int = 0
+    scores: bool = True  # greedy search can do without, and is faster
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty."""
+    """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty.
+
+    The score is not a number if it was not asked for.
+    """
 
     tokens: tuple[int, ...]
     score: float
@@ -75,15 +79,16 @@ def greedy(
     decoding = _Decoding(model, sub, sources, max(limits))
     alive = list(range(len(sources)))
     outputs: list[list[int]] = [[] for _ in sources]
-    log_p = torch.zeros(len(sources), device=decoding.device)
+    log_p = torch.full((len(sources),), 0.0 if options.scores else float("nan"), device=decoding.device)
     results: list[list[Candidate]] = [[] for _ in sources]
     tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
     for length in range(1, max(limits) + 1):
         logits_rv = decoding.step(tokens_r)
         if length <= options.min_length:
             logits_rv[:, Tokenizer.EOS] = float("-inf")
-        best_r, tokens_r = logits_rv.max(dim=-1)
-        log_p += best_r - logits_rv.logsumexp(dim=-1)
+        tokens_r = logits_rv.argmax(dim=-1)
+        if options.scores:
+            log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0] - logits_rv.logsumexp(dim=-1)
         going = []
         for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
             if token != Tokenizer.EOS:

@@ -48,7 +48,8 @@ class Translator:
 
     def translate(self, texts: Sequence[str], **options: object) -> list[str]:
         """The best translation of each text; options as for `hypotheses`."""
-        return [found[0].text for found in self.hypotheses(texts, **options)]  # type: ignore[arg-type]
+        found = self.hypotheses(texts, scores=False, **options)  # type: ignore[arg-type]
+        return [hypotheses[0].text for hypotheses in found]
 
     def hypotheses(
         self,
@@ -63,6 +64,7 @@ class Translator:
         max_source: int | None = None,
         cut_long: bool = False,
         source_prefix: str = "",
+        scores: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """The `nbest` best translations of each text, in order.
@@ -71,6 +73,7 @@ class Translator:
         max_length     longest output in sub-words; by default twice the source and 10 more
         max_source     longest source in sub-words; longer ones are refused, or cut if `cut_long`
         source_prefix  put before every text
+        scores         without them greedy search is a little faster; a score is then not a number
         progress       called with the number of texts that have become ready
         """
         if isinstance(texts, str):
@@ -81,7 +84,7 @@ class Translator:
             raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
         subnetwork = self.menu[depth].subnetwork
         sources = self._encode(texts, source_prefix, max_source, cut_long)
-        options = SearchOptions(beam, nbest, length_penalty)
+        options = SearchOptions(beam, nbest, length_penalty, scores=scores)
         found: list[list[Hypothesis]] = [[Hypothesis("", (), 0.0)] for _ in texts]
         waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]  # an empty line stays empty
         waiting.sort(key=lambda i: -len(sources[i]))

@@ -1,8 +1,12 @@
 """Pre-norm Transformer layers.
 
 Shapes: b batch, t target or query length, s source or key length, d width, h heads, e = d / h.
-Every branch is added as x + weight * SubLayer(Norm(x)): weight 1 is the plain layer, 0 leaves it out.
+
+A layer is a function of its weights: the modules hold parameters, and `weights()` hands them out as plain tuples.
+Decoding asks once per layer and then runs without looking anything up, which at batch 1 is a third of the time.
 """
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,73 +15,109 @@ from torch import Tensor, nn
 from anydepth.model.cache import LayerCache
 
 
-class SelfAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+class Affine(NamedTuple):
+    """A matrix, or the scale of a norm, and its bias."""
 
-    def forward(self, x_btd: Tensor, attend: Tensor | None, causal: bool, cache: LayerCache | None = None) -> Tensor:
-        b, t, d = x_btd.shape
-        qkv_3bhte = self.qkv(x_btd).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        if cache is None:
-            query, key, value = qkv_3bhte.unbind(0)
-        else:
-            query = qkv_3bhte[0]
-            key, value = cache.append(qkv_3bhte[1:])
-            causal = causal and t > 1
-        mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
-        out: Tensor = self.out(mixed_bhte.transpose(1, 2).reshape(b, t, d))
-        return out
+    weight: Tensor
+    bias: Tensor
 
 
-class CrossAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(width, 2 * width)
-        self.out = nn.Linear(width, width)
-
-    def project(self, memory_bsd: Tensor) -> Tensor:
-        """Keys and values of an encoder exit, [2, b, h, s, e]: once per sentence, whatever the target's length."""
-        b, s, d = memory_bsd.shape
-        key_value: Tensor = self.key_value(memory_bsd)
-        return key_value.view(b, s, 2, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-
-    def forward(self, x_btd: Tensor, key_value_2bhse: Tensor, attend: Tensor | None) -> Tensor:
-        b, t, d = x_btd.shape
-        key, value = key_value_2bhse.unbind(0)
-        # Beams of one sentence share its keys and values: they stand in a row as further queries.
-        sentences = key.shape[0]
-        query = self.query(x_btd).view(sentences, b // sentences * t, self.heads, d // self.heads).transpose(1, 2)
-        mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend)
-        out: Tensor = self.out(mixed_bhte.transpose(1, 2).reshape(b, t, d))
-        return out
+class SelfAttentionWeights(NamedTuple):
+    norm: Affine
+    qkv: Affine
+    out: Affine
 
 
-class FeedForward(nn.Module):
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
+class CrossAttentionWeights(NamedTuple):
+    norm: Affine
+    query: Affine
+    key_value: Affine
+    out: Affine
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(torch.relu_(self.up(x)))
-        return out
+
+class FeedForwardWeights(NamedTuple):
+    norm: Affine
+    up: Affine
+    down: Affine
+
+
+class DecoderWeights(NamedTuple):
+    attention: SelfAttentionWeights
+    cross: CrossAttentionWeights
+    ffn: FeedForwardWeights
+
+
+def norm(x: Tensor, affine: Affine) -> Tensor:
+    return torch.layer_norm(x, (x.shape[-1],), *affine)
+
+
+def self_attention(
+    x_btd: Tensor,
+    w: SelfAttentionWeights,
+    heads: int,
+    attend: Tensor | None,
+    causal: bool,
+    cache: LayerCache | None = None,
+) -> Tensor:
+    b, t, d = x_btd.shape
+    qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+    if cache is None:
+        query, key, value = qkv_3bhte.unbind(0)
+    else:
+        query = qkv_3bhte[0]
+        key, value = cache.append(qkv_3bhte[1:])
+        causal = causal and t > 1
+    mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
+    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+
+
+def project_memory(memory_bsd: Tensor, w: CrossAttentionWeights, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of an encoder exit, [b, h, s, e] each: once per sentence, whatever the target's length."""
+    b, s, d = memory_bsd.shape
+    key_value_2bhse = F.linear(memory_bsd, *w.key_value).view(b, s, 2, heads, d // heads).permute(2, 0, 3, 1, 4)
+    key, value = key_value_2bhse.unbind(0)
+    return key, value
+
+
+def cross_attention(
+    x_btd: Tensor, w: CrossAttentionWeights, heads: int, key_bhse: Tensor, value_bhse: Tensor, attend: Tensor | None
+) -> Tensor:
+    b, t, d = x_btd.shape
+    # Beams of one sentence share its keys and values: they stand in a row as further queries.
+    sentences = key_bhse.shape[0]
+    query = F.linear(norm(x_btd, w.norm), *w.query).view(sentences, b // sentences * t, heads, d // heads)
+    mixed_bhte = F.scaled_dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attn_mask=attend)
+    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+
+
+def feed_forward(x_btd: Tensor, w: FeedForwardWeights) -> Tensor:
+    return F.linear(torch.relu_(F.linear(norm(x_btd, w.norm), *w.up)), *w.down)
+
+
+def _affine(module: nn.Linear | nn.LayerNorm) -> Affine:
+    return Affine(module.weight, module.bias)
 
 
 class Layer(nn.Module):
-    """What encoder and decoder layers share: how a branch joins the residual stream."""
+    """What encoder and decoder layers share: self-attention, feed-forward, and how a branch joins the stream.
+
+    Every branch is added as x + weight * SubLayer(Norm(x)): weight 1 is the plain layer, 0 leaves it out.
+    """
 
     def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = dropout
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = SelfAttention(width, heads)
-        self.ffn_norm = nn.LayerNorm(width)
-        self.ffn = FeedForward(width, ffn)
+        self.heads, self.dropout = heads, dropout
+        self.attention_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.ffn_up, self.ffn_down = nn.Linear(width, ffn), nn.Linear(ffn, width)
+
+    def attention_weights(self) -> SelfAttentionWeights:
+        return SelfAttentionWeights(
+            _affine(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
+        )
+
+    def ffn_weights(self) -> FeedForwardWeights:
+        return FeedForwardWeights(_affine(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
 
     def join(self, x: Tensor, branch: Tensor, weight: float) -> Tensor:
         if self.training and self.dropout:
@@ -87,26 +127,38 @@ class Layer(nn.Module):
 
 class EncoderLayer(Layer):
     def forward(self, x_bsd: Tensor, weight: float, attend: Tensor | None) -> Tensor:
-        x_bsd = self.join(x_bsd, self.attention(self.attention_norm(x_bsd), attend, causal=False), weight)
-        return self.join(x_bsd, self.ffn(self.ffn_norm(x_bsd)), weight)
+        attended = self_attention(x_bsd, self.attention_weights(), self.heads, attend, causal=False)
+        x_bsd = self.join(x_bsd, attended, weight)
+        return self.join(x_bsd, feed_forward(x_bsd, self.ffn_weights()), weight)
 
 
 class DecoderLayer(Layer):
     def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
         super().__init__(width, heads, ffn, dropout)
         self.cross_norm = nn.LayerNorm(width)
-        self.cross = CrossAttention(width, heads)
+        self.cross_query, self.cross_out = nn.Linear(width, width), nn.Linear(width, width)
+        self.cross_key_value = nn.Linear(width, 2 * width)
+
+    def weights(self) -> DecoderWeights:
+        cross = CrossAttentionWeights(
+            _affine(self.cross_norm),
+            _affine(self.cross_query),
+            _affine(self.cross_key_value),
+            _affine(self.cross_out),
+        )
+        return DecoderWeights(self.attention_weights(), cross, self.ffn_weights())
 
     def forward(
-        self,
-        x_btd: Tensor,
-        weight: float,
-        memory_bsd: Tensor,
-        attend: Tensor | None,
-        cache: LayerCache | None = None,
+        self, x_btd: Tensor, weight: float, memory_bsd: Tensor, attend: Tensor | None, cache: LayerCache | None = None
     ) -> Tensor:
-        attended = self.attention(self.attention_norm(x_btd), None, causal=True, cache=cache)
-        x_btd = self.join(x_btd, attended, weight)
-        key_value = self.cross.project(memory_bsd) if cache is None else cache.memory(self.cross, memory_bsd)
-        x_btd = self.join(x_btd, self.cross(self.cross_norm(x_btd), key_value, attend), weight)
-        return self.join(x_btd, self.ffn(self.ffn_norm(x_btd)), weight)
+        if cache is None:
+            w, heads = self.weights(), self.heads
+            key, value = project_memory(memory_bsd, w.cross, heads)
+        else:
+            if cache.weights is None or cache.memory is None:
+                cache.weights = self.weights()
+                cache.memory = project_memory(memory_bsd, cache.weights.cross, self.heads)
+            w, heads, (key, value) = cache.weights, self.heads, cache.memory
+        x_btd = self.join(x_btd, self_attention(x_btd, w.attention, heads, None, True, cache), weight)
+        x_btd = self.join(x_btd, cross_attention(x_btd, w.cross, heads, key, value, attend), weight)
+        return self.join(x_btd, feed_forward(x_btd, w.ffn), weight)

@@ -100,11 +100,9 @@ class Transformer(nn.Module):
 
     def _embed(self, table: nn.Embedding, tokens: Tensor, start: int) -> Tensor:
         end = start + tokens.shape[1]
-        if end > len(self.positions_pd):
-            raise UserError(
-                f"a sentence of {end} sub-words is longer than the model takes ({len(self.positions_pd)}): split it"
-            )
-        x = table(tokens) * math.sqrt(self.config.width) + self.positions_pd[start:end]
+        if end > self.positions_pd.shape[0]:
+            raise UserError(f"{end} sub-words are more than the model takes ({self.config.max_length}): split the text")
+        x = F.embedding(tokens, table.weight) * math.sqrt(self.config.width) + self.positions_pd[start:end]
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
     def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
