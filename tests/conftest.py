@@ -39,7 +39,7 @@ data:
   target_language: en
   train: {{source: {source}, target: {target}}}
   hold_out: 50
-  vocabulary: 300
+  vocabulary: 320
   max_tokens: 40
 model: {{width: 32, heads: 2, ffn: 64, encoder_layers: 2, decoder_layers: 2, dropout: 0.1, max_length: 64}}
 objective: {{name: tied-multi, mode: sampled}}

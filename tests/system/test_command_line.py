@@ -198,7 +198,7 @@ def recipe_with(folder, source, target, old="", new=""):
         ("name: tied-multi", "name: magic", ["objective", "magic"]),
         ("heads: 2", "heads: 5", ["multiple of 2 x heads"]),
         ("encoder_layers: 2", "encoder_layers: 0", ["model.encoder_layers", "greater than or equal to 1"]),
-        ("vocabulary: 300", "vocabulary: 30000", ["data.vocabulary"]),
+        ("vocabulary: 320", "vocabulary: 30000", ["data.vocabulary"]),
         ("max_length: 64", "max_length: 16", ["model.max_length must be larger"]),
         ("hold_out: 50", "hold_out: 5000", ["hold"]),
         ("data:", "data: [", ["not valid YAML"]),
@@ -240,7 +240,9 @@ def test_train_counts_what_it_leaves_out(tmp_path):
         )
         other.write("cat " * 10_000 + "\n" + "a cat\n" + "x\n" + "a cat.\n" * 2)
     recipe = recipe_with(tmp_path, source, target)
-    done = anydepth("train", recipe, "--out", tmp_path / "run", "--set", "train.steps=2")
+    done = anydepth(
+        "train", recipe, "--out", tmp_path / "run", "--set", "train.steps=2", "--set", "data.vocabulary=300"
+    )
     assert done.returncode == 0, done.stderr
     first = done.stderr.decode().splitlines()[0]
     for words in ("read 305", "too long 1", "empty 1", "ratio 1", "duplicates", "held out"):

@@ -1,0 +1,42 @@
+"""What depth buys: decoding at 6-1 against 6-6, batch 1, width 256, one thread.
+
+python benchmarks/depths.py [--repeats 15]
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from common import interleaved, print_versions, random_model
+
+from anydepth.depth import SubNetwork
+from anydepth.infer.layout import arrange_for_decoding
+from anydepth.infer.search import SearchOptions, search
+from anydepth.text import Tokenizer
+
+LENGTH, VOCABULARY = 25, 8000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=15)
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    print_versions()
+    model = random_model(256, 6, VOCABULARY).eval()
+    arrange_for_decoding(model)
+    source = [*np.random.default_rng(1).integers(4, VOCABULARY, LENGTH).tolist(), Tokenizer.EOS]
+    options = SearchOptions(min_length=LENGTH, scores=False)
+
+    def decode(sub: SubNetwork) -> None:
+        search(model, sub, [source], [LENGTH], options)
+
+    depths = [SubNetwork.prefix(6, m) for m in (6, 3, 2, 1)]
+    seconds = interleaved({sub.name: lambda sub=sub: decode(sub) for sub in depths}, repeats)
+    for name, value in seconds.items():
+        bar = " (bar 4x)" if name == "6-1" else ""
+        print(f"{name}: {seconds['6-6'] / value:.2f}x as fast as 6-6{bar}")
+
+
+if __name__ == "__main__":
+    main()

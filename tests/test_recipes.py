@@ -1,0 +1,74 @@
+"""Every shipped recipe is read and runs two steps; the documented keys are the real ones."""
+
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import write_corpus
+from rich.console import Console
+
+import anydepth
+from anydepth.config import keys_as_markdown
+from anydepth.errors import UserError
+from anydepth.recipe import read_recipe, train
+
+ROOT = Path(__file__).parent.parent
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_shipped_recipe_runs_two_steps_and_translates(path, tmp_path):
+    source, target = write_corpus(tmp_path, 300)
+    corpus = f"{{source: {source}, target: {target}}}"
+    recipe = read_recipe(
+        path,
+        [
+            f"data.train={corpus}",
+            f"data.valid={corpus}",
+            "data.vocabulary=300",
+            "train.steps=2",
+            "train.batch_tokens=60",
+            "train.valid_sentences=2",
+            "train.threads=1",
+        ],
+    )
+    model = train(recipe, tmp_path / "run", Console(file=io.StringIO()))
+    translator = anydepth.load(model)
+    assert len(translator.translate(["le chat dort."], depth=translator.menu.names[0], max_length=3)) == 1
+
+
+def test_a_recipe_says_what_it_is_for():
+    assert len(RECIPES) >= 3
+    for path in RECIPES:
+        assert path.read_text().startswith("# "), path.name
+
+
+def test_documented_keys_are_current():
+    """If this fails: python -m anydepth.config > docs/recipe-keys.md"""
+    assert (ROOT / "docs" / "recipe-keys.md").read_text("utf-8") == keys_as_markdown()
+
+
+def test_settings_replace_and_add_keys(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"data": {"train": {"tsv": "x.tsv"}}, "train": {"steps": 5}}))
+    recipe = read_recipe(path, ["train.steps=7", "model.width=64", "objective={name: tied-multi, weights: linear}"])
+    assert recipe.train.steps == 7
+    assert recipe.model.width == 64
+    assert recipe.objective.name == "tied-multi"
+
+
+@pytest.mark.parametrize(
+    ("train_section", "words"),
+    [
+        ({}, "exactly one of"),
+        ({"source": "a"}, "both source and target"),
+        ({"tsv": "a", "source": "a", "target": "b"}, "exactly one of"),
+        ({"tsv": "a", "source_column": "fr"}, "numbers, counted from 1"),
+    ],
+)
+def test_a_corpus_must_be_of_one_kind(tmp_path, train_section, words):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"data": {"train": train_section}}))
+    with pytest.raises(UserError, match=words):
+        read_recipe(path)
