@@ -4,6 +4,7 @@ python benchmarks/depths.py [--repeats 15]
 """
 
 import argparse
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def main() -> None:
         search(model, sub, [source], [LENGTH], options)
 
     depths = [SubNetwork.prefix(6, m) for m in (6, 3, 2, 1)]
-    seconds = interleaved({sub.name: lambda sub=sub: decode(sub) for sub in depths}, repeats)
+    seconds = interleaved({sub.name: partial(decode, sub) for sub in depths}, repeats)
     for name, value in seconds.items():
         bar = " (bar 4x)" if name == "6-1" else ""
         print(f"{name}: {seconds['6-6'] / value:.2f}x as fast as 6-6{bar}")

@@ -224,7 +224,10 @@ def _one_line_errors() -> Iterator[None]:
     except Exception as error:
         if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
             raise
-        _fail(f"{error.format_message()} (--help shows what there is)")
+        message = error.format_message()
+        if not message:  # a bare `anydepth` has printed its help
+            sys.exit(2)
+        _fail(f"{message} (--help shows what there is)")
 
 
 def _fail(message: str) -> NoReturn:

@@ -5,7 +5,7 @@ import torch
 
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.infer.search import SearchOptions, length_penalty, search
+from anydepth.infer.search import SMALL, SearchOptions, largest, length_penalty, search
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 
@@ -112,3 +112,13 @@ def test_minimum_length(beam):
 def test_gnmt_penalty_by_hand():
     assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
     assert length_penalty(20, 0.0) == 1.0
+
+
+@pytest.mark.parametrize("vocabulary", [64 * 40, 32 * 77, 16 * 99, 1003])
+def test_largest_is_topk(vocabulary):
+    x = torch.randn(2 * SMALL // vocabulary, vocabulary, generator=torch.Generator().manual_seed(1))
+    x[:, :3] = float("-inf")
+    values, indices = largest(x, 8)
+    expected = x.topk(8, dim=-1)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(indices, expected.indices)
