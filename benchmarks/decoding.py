@@ -12,8 +12,9 @@ import torch
 from common import interleaved, print_versions, random_model
 from ctranslate2.specs import TransformerSpec
 
+from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.layout import arrange_for_decoding
-from anydepth.infer.search import SearchOptions, search
+from anydepth.infer.search import search
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 

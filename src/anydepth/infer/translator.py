@@ -7,7 +7,8 @@ from pathlib import Path
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.infer.search import SearchOptions, search
+from anydepth.infer.decoding import SearchOptions
+from anydepth.infer.search import search
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 

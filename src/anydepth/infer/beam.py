@@ -1,0 +1,136 @@
+"""Beam search.
+
+Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anydepth.depth import SubNetwork
+from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, length_penalty
+from anydepth.model import Transformer
+from anydepth.text import Tokenizer
+
+SMALL = 2**16  # below so many logits a plain top-k is as fast
+
+
+def beam_search(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> list[list[Candidate]]:
+    """A sentence is done when `beam` hypotheses have ended, or at its limit."""
+    k = options.beam
+    decoding = Decoding(model, sub, sources, max(limits))
+    beams = _Beams(len(sources), limits, options)
+    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
+    scores_bk = torch.zeros(len(sources), 1, device=decoding.device)
+    for length in range(1, max(limits) + 1):
+        logits_rv = decoding.step(tokens_r)
+        if length <= options.min_length:
+            logits_rv[:, Tokenizer.EOS] = float("-inf")
+        # 2k candidates: even if k of them end here, k go on
+        per_row = min(2 * k, logits_rv.shape[1] - Tokenizer.EOS)
+        best_rc, token_rc = largest(logits_rv.log_softmax(dim=-1), per_row)
+        b, width = scores_bk.shape
+        total_bc = (scores_bk[:, :, None] + best_rc.view(b, width, per_row)).flatten(1)
+        score_bc, place_bc = total_bc.topk(min(2 * k, total_bc.shape[1]), dim=-1)
+        parent_bc = place_bc // per_row
+        token_bc = token_rc.view(b, -1).gather(1, place_bc)
+        chosen = beams.extend(length, score_bc.tolist(), parent_bc.tolist(), token_bc.tolist())
+        if not chosen.sentences:
+            break
+        rows = [chosen.sentences[i] * width + p for i, ps in enumerate(chosen.parents) for p in ps]
+        if rows != list(range(b * width)):
+            decoding.cache.keep_rows(torch.tensor(rows, device=decoding.device))
+        if len(chosen.sentences) < b:
+            decoding.keep_sentences(torch.tensor(chosen.sentences, device=decoding.device))
+        tokens_r = torch.tensor(chosen.tokens, device=decoding.device).flatten()
+        scores_bk = torch.tensor(chosen.scores, device=decoding.device)
+    return beams.results
+
+
+def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`x_rv.topk(k)` in less than half the time: the k largest values lie in the k blocks with the largest maxima."""
+    rows, v = x_rv.shape
+    block = next((size for size in (64, 32, 16) if v % size == 0 and v // size >= 2 * k), None)
+    if block is None or rows * v < SMALL:
+        return tuple(x_rv.topk(k, dim=-1))  # type: ignore[return-value]
+    blocks_rnb = x_rv.view(rows, v // block, block)
+    chosen_rk = blocks_rnb.amax(dim=-1).topk(k, dim=-1, sorted=False).indices
+    candidates = blocks_rnb.gather(1, chosen_rk[:, :, None].expand(rows, k, block)).view(rows, k * block)
+    values, places = candidates.topk(k, dim=-1)
+    return values, chosen_rk.gather(1, places // block) * block + places % block
+
+
+@dataclass
+class _Chosen:
+    """The hypotheses that go on: for each sentence still alive its place in the batch, and k rows of the rest."""
+
+    sentences: list[int]
+    parents: list[list[int]]
+    tokens: list[list[int]]
+    scores: list[list[float]]
+
+
+class _Beams:
+    """The book-keeping of beam search on the host: a few numbers per sentence and step."""
+
+    def __init__(self, sentences: int, limits: list[int], options: SearchOptions) -> None:
+        self.limits, self.options = limits, options
+        self.alive = list(range(sentences))
+        self.prefixes: list[list[tuple[int, ...]]] = [[()] for _ in range(sentences)]
+        self.finished: list[list[Candidate]] = [[] for _ in range(sentences)]
+        self.results: list[list[Candidate]] = [[] for _ in range(sentences)]
+
+    def extend(
+        self, length: int, scores: list[list[float]], parents: list[list[int]], tokens: list[list[int]]
+    ) -> _Chosen:
+        """Take in the candidates of one position, best first for each sentence alive."""
+        chosen = _Chosen([], [], [], [])
+        still_alive = []
+        for place, sentence in enumerate(self.alive):
+            going = self._extend_one(sentence, length, scores[place], parents[place], tokens[place])
+            if going is None:
+                kept = sorted(self.finished[sentence], key=lambda c: -c.score)
+                self.results[sentence] = kept[: self.options.nbest]
+                continue
+            still_alive.append(sentence)
+            chosen.sentences.append(place)
+            chosen.parents.append([parents[place][i] for i in going])
+            chosen.tokens.append([tokens[place][i] for i in going])
+            chosen.scores.append([scores[place][i] for i in going])
+            self._fill_up(chosen)
+        self.alive = still_alive
+        return chosen
+
+    def _extend_one(
+        self, sentence: int, length: int, scores: list[float], parents: list[int], tokens: list[int]
+    ) -> list[int] | None:
+        """The candidates that go on, or None if the sentence is done."""
+        k, finished, prefixes = self.options.beam, self.finished[sentence], self.prefixes[sentence]
+        penalty = length_penalty(length, self.options.length_penalty)
+        going = []
+        for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
+            if score == float("-inf"):
+                continue
+            if token != Tokenizer.EOS:
+                going.append(rank)
+            elif rank < k:  # an end worse than k others is no better than going on with those
+                finished.append(Candidate(prefixes[parent], score / penalty))
+            if len(going) == k:
+                break
+        at_limit = length >= self.limits[sentence]
+        if at_limit and len(finished) < k:
+            finished += [Candidate((*prefixes[parents[i]], tokens[i]), scores[i] / penalty) for i in going]
+        if at_limit or not going or len(finished) >= k:
+            return None
+        self.prefixes[sentence] = [(*prefixes[parents[i]], tokens[i]) for i in going]
+        return going
+
+    def _fill_up(self, chosen: _Chosen) -> None:
+        """With fewer candidates than the beam is wide (a tiny vocabulary), copies that can never win keep it full."""
+        missing = self.options.beam - len(chosen.tokens[-1])
+        chosen.parents[-1] += [chosen.parents[-1][0]] * missing
+        chosen.tokens[-1] += [chosen.tokens[-1][0]] * missing
+        chosen.scores[-1] += [float("-inf")] * missing

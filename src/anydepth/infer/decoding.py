@@ -1,0 +1,64 @@
+"""A batch of sentences on its way through the decoder, and what a search is asked and gives.
+
+Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anydepth.depth import SubNetwork
+from anydepth.model import DecoderCache, Transformer
+from anydepth.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 0.6
+    min_length: int = 0
+    scores: bool = True  # greedy search can do without, and is faster
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty.
+
+    The score is not a number if it was not asked for.
+    """
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """GNMT's: ((5 + length) / 6) ^ alpha, the length counting EOS."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+class Decoding:
+    """A batch on its way: the encoder has run, the decoder goes one position per call."""
+
+    def __init__(self, model: Transformer, sub: SubNetwork, sources: list[list[int]], limit: int) -> None:
+        device = next(model.parameters()).device
+        self.model, self.sub, self.device = model, sub, device
+        longest = max(map(len, sources))
+        source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
+        padded = any(len(row) < longest for row in sources)
+        self.padding_bs = source_bs == Tokenizer.PAD if padded else None
+        self.memory = model.memory(model.encode(source_bs, sub, self.padding_bs)[-1])
+        self.cache = DecoderCache(len(sub.decoder), limit)
+
+    def step(self, tokens_r: Tensor) -> Tensor:
+        """Logits [r, v] of the next position; what may never be generated is ruled out."""
+        states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache)
+        logits_rv: Tensor = self.model.output(self.model.features(states[-1][:, -1]))
+        logits_rv[:, : Tokenizer.EOS] = float("-inf")  # PAD, UNK and BOS come before EOS
+        return logits_rv
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        if self.padding_bs is not None:
+            self.padding_bs = self.padding_bs[sentences]
+        self.cache.keep_sentences(sentences)

@@ -1,0 +1,47 @@
+"""Greedy search: the best token at every step.
+
+Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
+"""
+
+import torch
+
+from anydepth.depth import SubNetwork
+from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, length_penalty
+from anydepth.model import Transformer
+from anydepth.text import Tokenizer
+
+
+def greedy(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> list[list[Candidate]]:
+    decoding = Decoding(model, sub, sources, max(limits))
+    alive = list(range(len(sources)))
+    outputs: list[list[int]] = [[] for _ in sources]
+    log_p = torch.full((len(sources),), 0.0 if options.scores else float("nan"), device=decoding.device)
+    results: list[list[Candidate]] = [[] for _ in sources]
+    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
+    for length in range(1, max(limits) + 1):
+        logits_rv = decoding.step(tokens_r)
+        if length <= options.min_length:
+            logits_rv[:, Tokenizer.EOS] = float("-inf")
+        tokens_r = logits_rv.argmax(dim=-1)
+        if options.scores:
+            log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0] - logits_rv.logsumexp(dim=-1)
+        going = []
+        for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
+            if token != Tokenizer.EOS:
+                outputs[sentence].append(token)
+            if token == Tokenizer.EOS or length >= limits[sentence]:
+                score = float(log_p[row]) / length_penalty(length, options.length_penalty)
+                results[sentence] = [Candidate(tuple(outputs[sentence]), score)]
+            else:
+                going.append(row)
+        if not going:
+            break
+        if len(going) < len(alive):
+            rows = torch.tensor(going, device=decoding.device)
+            decoding.cache.keep_rows(rows)
+            decoding.keep_sentences(rows)
+            tokens_r, log_p = tokens_r[rows], log_p[rows]
+            alive = [alive[row] for row in going]
+    return results
