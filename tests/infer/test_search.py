@@ -5,8 +5,7 @@ import torch
 
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.infer.beam import SMALL, largest
-from anydepth.infer.decoding import SearchOptions, length_penalty
+from anydepth.infer.decoding import SMALL, SearchOptions, largest, length_penalty
 from anydepth.infer.search import search
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer

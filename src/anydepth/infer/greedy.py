@@ -6,7 +6,7 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 import torch
 
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, length_penalty
+from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, largest, length_penalty
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 
@@ -24,7 +24,7 @@ def greedy(
         logits_rv = decoding.step(tokens_r)
         if length <= options.min_length:
             logits_rv[:, Tokenizer.EOS] = float("-inf")
-        tokens_r = logits_rv.argmax(dim=-1)
+        tokens_r = largest(logits_rv, 1)[1][:, 0]
         if options.scores:
             log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0] - logits_rv.logsumexp(dim=-1)
         going = []
