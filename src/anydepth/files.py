@@ -24,8 +24,8 @@ def atomic_folder(final: Path) -> Iterator[Path]:
     A folder already there is moved aside first and removed last, so that a crash leaves one whole copy.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
+    tidy_up_after_killed(final)
     temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         yield temporary
@@ -40,6 +40,30 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def tidy_up_after_killed(final: Path) -> None:
+    """Remove what processes that are no more left beside `final`; put it back if they had just moved it aside."""
+    for left in final.parent.glob(f".{final.name}.*-*"):
+        kind, _, process = left.name.removeprefix(f".{final.name}.").partition("-")
+        if kind not in ("tmp", "old") or not process.isdigit() or _is_running(int(process)):
+            continue
+        if kind == "old" and not final.exists():
+            left.rename(final)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -67,7 +67,7 @@ class Decoding:
 
 
 def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`x_rv.topk(k)` in less than half the time (argmax: a tenth): the k largest values lie in the k blocks with the largest maxima."""
+    """`x_rv.topk(k)` in less than half the time: the k largest values lie in the k blocks with the largest maxima."""
     rows, v = x_rv.shape
     block = next((size for size in (64, 32, 16) if v % size == 0 and v // size >= 2 * k), None)
     if block is None or rows * v < SMALL:

@@ -89,7 +89,7 @@ def remove_checkpoints(run: Path, keep: set[int]) -> None:
 
 
 def remove_leftovers(run: Path) -> None:
-    """Temporary folders of a process that was killed while it wrote."""
+    """Temporary folders of a process that was killed while it wrote; only one process at a time is in a run."""
     for path in (run / "checkpoints").glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
