@@ -3,10 +3,12 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import anydepth
 from anydepth.artifact import record_measurements
 from anydepth.errors import UserError
+from anydepth.files import sha256_of
 
 TEXTS = ["le chat dort.", "un grand chien rouge voit le petit oiseau ici.", "", "le chat."]
 
@@ -31,8 +33,6 @@ def test_translations_are_in_order_and_empty_lines_stay_empty(toy_run):
 
 
 def test_layout_does_not_change_values(toy_run):
-    from safetensors.torch import load_file
-
     saved = load_file(toy_run / "model" / "model.safetensors")
     for name, parameter in anydepth.load(toy_run).model.named_parameters():
         assert torch.equal(parameter, saved[name])
@@ -69,6 +69,67 @@ def change_config(folder, **values):
 def test_a_newer_folder_is_refused(folder):
     change_config(folder, format=99)
     with pytest.raises(UserError, match="newer anydepth: upgrade"):
+        anydepth.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": []},
+        {"files": {}},
+        {"files": {"/dev/zero": "0" * 64}},
+        {"format": 0},
+        {"format": "1"},
+        {"languages": ["fr"]},
+        {"facts": []},
+        {"vocabulary": -1},
+        {"vocabulary": 10**9},
+        {"model": {"encoder_layers": 10**7}},
+        {"model": {"encoder_layers": 900}},
+        {"model": {"width": 60_000}},
+        {"model": {"unheard_of": 1}},
+    ],
+    ids=str,
+)
+def test_a_hostile_config_is_refused(folder, change):
+    record = json.loads((folder / "config.json").read_text())
+    if isinstance(change.get("model"), dict):
+        change = {"model": record["model"] | change["model"]}
+    change_config(folder, **change)
+    with pytest.raises(UserError):
+        anydepth.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("encoder", [7]),
+        ("encoder", [0.5]),
+        ("encoder", []),
+        ("encoder", "01"),
+        ("decoder_weights", ["x"]),
+        ("depth", 1),
+    ],
+)
+def test_a_hostile_menu_is_refused(folder, key, value):
+    path = folder / "depths.json"
+    record = json.loads(path.read_text())
+    record["depths"][0]["subnetwork"][key] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError):
+        anydepth.load(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder, value):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["encoder.norm.bias"][3] = value
+    save_file(tensors, path)
+    change_config(
+        folder, files={"model.safetensors": sha256_of(path), "tokenizer.model": sha256_of(folder / "tokenizer.model")}
+    )
+    with pytest.raises(UserError, match=r"encoder.norm.bias has values that are not finite"):
         anydepth.load(folder)
 
 
@@ -118,6 +179,17 @@ def test_options_are_checked(toy_run):
         translator.translate(["le chat.", "chat " * 700])
     assert translator.translate(["chat " * 700], cut_long=True)[0].startswith("cat")
     assert translator.translate([]) == []
+    for options, words in (
+        ({"length_penalty": 1e6}, "out of range"),
+        ({"length_penalty": float("nan")}, "out of range"),
+        ({"max_length": -3}, "at least 1"),
+        ({"depth": 6}, "is not a depth"),
+    ):
+        with pytest.raises(UserError, match=words):
+            translator.translate(["le chat."], **options)
+    assert translator.translate(["le chat."], depth=" 2-2 ") == ["the cat."]
+    with pytest.raises(UserError, match="there is no device"):
+        anydepth.load(toy_run, device="meta")
 
 
 def test_source_prefix_and_length_limits(toy_run):

@@ -9,10 +9,10 @@ README.md           the model card
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,11 +25,31 @@ from anydepth.files import atomic_folder, sha256_of, write_atomically
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.model.device import choose_device
 from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
 
 FORMAT = 1
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.model"
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Checksums(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    weights: Digest = Field(alias=WEIGHTS)
+    tokenizer: Digest = Field(alias=TOKENIZER)
+
+
+class FolderConfig(BaseModel):
+    """What config.json holds."""
+
+    format: int = Field(ge=1)
+    model: ModelConfig
+    vocabulary: int = Field(ge=4, le=1_000_000)
+    languages: tuple[str, str]
+    files: Checksums
+    facts: dict[str, Any]
 
 
 def save(
@@ -74,23 +94,32 @@ def resolve(path: Path | str) -> Path:
 
 def load(path: Path | str, device: str = "cpu") -> Translator:
     """A Translator from a model folder, or from the folder of a finished run."""
+    where = choose_device(device)
     folder = resolve(path)
     try:
-        record = json.loads((folder / "config.json").read_text("utf-8"))
-        _check_format(folder, record)
-        for name, digest in record["files"].items():
-            if sha256_of(folder / name) != digest:
-                raise UserError(f"the model folder {folder} is damaged ({name} is not what was saved): copy it again")
-        model = Transformer(ModelConfig(**record["model"]), record["vocabulary"])
-        _load_weights(model, folder / WEIGHTS)
+        config = _read_config(folder)
+        _check_files(folder, config)
+        tensors = load_file(folder / WEIGHTS)
+        _check_tensors(config, tensors)
+        model = Transformer(config.model, config.vocabulary)
+        model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
         tokenizer = Tokenizer.from_bytes((folder / TOKENIZER).read_bytes())
         menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
-        source, target = record["languages"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, RuntimeError, ValidationError) as error:
+        _check_menu(menu, config.model)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
-    arrange_for_decoding(model.to(device).eval())
-    return Translator(model, tokenizer, menu, (source, target), folder)
+    arrange_for_decoding(model.to(where).eval())
+    return Translator(model, tokenizer, menu, config.languages, folder)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether weights and tokenizer are there as they were saved."""
+    try:
+        _check_files(folder, _read_config(folder))
+    except (OSError, ValueError, UserError):
+        return False
+    return (folder / "depths.json").is_file()
 
 
 def record_measurements(folder: Path, menu: DepthMenu) -> None:
@@ -100,22 +129,46 @@ def record_measurements(folder: Path, menu: DepthMenu) -> None:
     write_atomically(folder / "README.md", model_card(record, menu))
 
 
-def _check_format(folder: Path, record: dict[str, Any]) -> None:
+def _read_config(folder: Path) -> FolderConfig:
+    record = json.loads((folder / "config.json").read_text("utf-8"))
     if not isinstance(record, dict) or not isinstance(record.get("format"), int):
         raise UserError(f"{folder} is not an anydepth model folder: its config.json has no format number")
     if record["format"] > FORMAT:
         raise UserError(f"the model folder {folder} was written by a newer anydepth: upgrade anydepth to read it")
+    try:
+        return FolderConfig.model_validate(record)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ValueError(f"config.json, {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
 
 
-def _load_weights(model: Transformer, path: Path) -> None:
-    tensors = load_file(path)
-    expected = {name: parameter.shape for name, parameter in model.named_parameters()}
-    found = {name: value.shape for name, value in tensors.items()}
-    if expected != found:
-        raise ValueError(f"{path.name} does not fit config.json")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[name])
+def _check_files(folder: Path, config: FolderConfig) -> None:
+    for name, digest in config.files.model_dump(by_alias=True).items():
+        if sha256_of(folder / name) != digest:
+            raise ValueError(f"{name} is not what was saved")
+
+
+def _check_tensors(config: FolderConfig, tensors: dict[str, Tensor]) -> None:
+    """Before any memory is taken for the model that config.json describes."""
+    with torch.device("meta"):
+        expected = {name: p.shape for name, p in Transformer(config.model, config.vocabulary).named_parameters()}
+    if expected != {name: value.shape for name, value in tensors.items()}:
+        raise ValueError(f"{WEIGHTS} does not fit config.json")
+    broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ValueError(f"{broken[0]} has values that are not finite numbers")
+
+
+def _check_menu(menu: DepthMenu, model: ModelConfig) -> None:
+    for entry in menu:
+        sub = entry.subnetwork
+        for layers, weights, count in (
+            (sub.encoder, sub.encoder_weights, model.encoder_layers),
+            (sub.decoder, sub.decoder_weights, model.decoder_layers),
+        ):
+            whole = all(type(layer) is int and layer < count for layer in layers)
+            if not whole or any(not isinstance(weight, int | float) for weight in weights or ()):
+                raise ValueError(f"depth {entry.name} does not fit the model")
 
 
 def _json(data: Any) -> str:

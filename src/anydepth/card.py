@@ -38,7 +38,8 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
 
 
 def _depth_table(menu: DepthMenu) -> str:
-    measured = [entry for entry in menu if entry.quality]
+    needed = {"bleu", "chrf", "seconds_per_sentence", "parameters"}
+    measured = [entry for entry in menu if needed <= entry.quality.keys() | entry.cost.keys()]
     if not measured:
         return f"{', '.join(menu.names)} (encoder-decoder). Not measured yet: `anydepth sweep` fills in this table."
     lines = [

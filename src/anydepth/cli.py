@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +27,16 @@ app = typer.Typer(
 )
 errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
+OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
+
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[float, typer.Option(help="GNMT length penalty.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Sentences decoded together.")]
 CutLong = Annotated[bool, typer.Option("--cut-long", help="Cut lines that are too long instead of refusing them.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
@@ -85,6 +90,8 @@ def translate(
     """Translate standard input to standard output, line by line."""
     from anydepth.text.corpus import decode_lines
 
+    if sys.stdin is None or sys.stdout is None:
+        raise UserError("translate reads standard input and writes standard output: one of them is closed")
     translator = _load(model, device, threads)
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
@@ -159,10 +166,10 @@ def sweep(
         reference_name=reference.name,
         console=errors,
     )
-    page = write_report(result, out)
+    print_table(result, Console())
     for label, translator in translators.items():
         remember(translator, result, label, console=errors)
-    print_table(result, Console())
+    page = write_report(result, out)
     errors.print(f"report: {page}")
 
 
@@ -176,20 +183,21 @@ def _make_folder(folder: Path) -> None:
 
 
 def _labels(models: Sequence[Path]) -> list[str]:
-    """Short names for models: the folder's, with its parent's where two are the same."""
+    """Short names for models: the folder's; a run's, for its model; numbered where two would be the same."""
     names = [path.parent.name if path.name == "model" else path.name for path in (p.resolve() for p in models)]
-    return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _load(model: Path, device: str, threads: int | None):  # type: ignore[no-untyped-def]
     import torch
 
     from anydepth.artifact import load
-    from anydepth.model.device import choose_device
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(model, str(choose_device(device)))
+    return load(model, device)
 
 
 @app.callback(invoke_without_command=True)
@@ -220,8 +228,10 @@ def _one_line_errors() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}{advice}")
     except MemoryError:
-        _fail("out of memory: use a smaller batch")
+        _fail(OUT_OF_MEMORY)
     except Exception as error:
+        if isinstance(error, RuntimeError) and re.search(r"out of memory|allocate memory", str(error)):
+            _fail(OUT_OF_MEMORY)
         if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
             raise
         message = error.format_message()

@@ -13,6 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, values: Any) -> Any:
+        """YAML reads `yes` and `on` as true, which Python would count as 1."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(f"{name} cannot be true or false")
+        return values
+
 
 class CorpusConfig(Section):
     """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`. Files may be gzipped."""
@@ -66,16 +76,16 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """A pre-norm encoder-decoder Transformer."""
 
-    width: int = Field(256, ge=8, description="size of a state")
-    heads: int = Field(4, ge=1, description="attention heads")
-    ffn: int = Field(1024, ge=8, description="inner size of the feed-forward block")
-    encoder_layers: int = Field(6, ge=1, description="layers of the full encoder")
-    decoder_layers: int = Field(6, ge=1, description="layers of the full decoder")
+    width: int = Field(256, ge=8, le=65_536, description="size of a state")
+    heads: int = Field(4, ge=1, le=1024, description="attention heads")
+    ffn: int = Field(1024, ge=8, le=262_144, description="inner size of the feed-forward block")
+    encoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full encoder")
+    decoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full decoder")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
     share_embeddings: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source, target and output; or for target and output; or three"
     )
-    max_length: int = Field(512, ge=4, description="longest source or output, in sub-words, at translation")
+    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in sub-words, at translation")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":
@@ -107,22 +117,27 @@ class TiedMultiConfig(Section):
         description="what each exit (n, m) counts: the same; in proportion to n x m; or `deepest_share` for the "
         "deepest and the same for the others",
     )
-    deepest_share: float = Field(0.5, gt=0, le=1, description="weight of the deepest exit under `weights: deepest`")
+    deepest_share: float = Field(0.5, gt=0, lt=1, description="weight of the deepest exit under `weights: deepest`")
 
 
 ObjectiveConfig = Annotated[VanillaConfig | TiedMultiConfig, Field(discriminator="name")]
 
 
+Moment = Annotated[float, Field(ge=0, lt=1)]
+
+
 class TrainConfig(Section):
     steps: int = Field(20_000, ge=1, description="updates in all; the only key that may change when a run goes on")
-    batch_tokens: int = Field(4096, ge=16, description="sub-words in a batch, padding included, on its longer side")
+    batch_tokens: int = Field(
+        4096, ge=16, le=10_000_000, description="sub-words in a batch, padding included, on its longer side"
+    )
     accumulate: int = Field(1, ge=1, description="batches per update")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
     warmup: int = Field(1000, ge=0, description="updates until the peak")
     schedule: Literal["inverse-sqrt", "linear"] = Field(
         "inverse-sqrt", description="decay after the peak; linear ends at 0"
     )
-    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's moments")
+    betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
@@ -130,8 +145,10 @@ class TrainConfig(Section):
         "auto", description="auto: bfloat16 on a GPU that has it, else float32"
     )
     device: str = Field("auto", description="auto: cuda where there is one, else cpu")
-    threads: int | None = Field(None, ge=1, description="CPU threads; part of what makes a run repeatable to the bit")
-    seed: int = Field(1, ge=0, description="decides initial weights, batch order, dropout and exits")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads; part of what makes a run repeatable to the bit"
+    )
+    seed: int = Field(1, ge=0, lt=2**31, description="decides initial weights, batch order, dropout and exits")
     log_every: int = Field(50, ge=1, description="updates between two log lines")
     valid_every: int = Field(1000, ge=1, description="updates between two validations")
     valid_depths: list[str] = Field(

@@ -1,11 +1,15 @@
 """Writing so that a reader sees the old file or the new one, never half of it."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from anydepth.errors import UserError
 
 
 def sync_path(path: Path) -> None:
@@ -80,6 +84,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path, advice: str) -> dict[str, Any]:
+    """The object in a JSON file of ours; if it is damaged, `advice` says what to do about it."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged: {advice}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: {advice}")
+    return content
 
 
 def sha256_of(path: Path) -> str:

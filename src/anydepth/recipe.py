@@ -15,7 +15,7 @@ from rich.console import Console
 from anydepth import artifact
 from anydepth.config import DataConfig, Recipe
 from anydepth.errors import UserError
-from anydepth.files import write_atomically
+from anydepth.files import read_json, write_atomically
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.objectives import Objective, make_objective
@@ -83,27 +83,29 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     if recipe.data.max_tokens >= recipe.model.max_length:
         raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
     device = choose_device(config.device)
+    objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed)
+    for depth in config.valid_depths:
+        objective.menu()[depth]  # refuses an unknown one before any work
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     with _only_process(run):
-        _remember(recipe, run)
-        finished = run / "finished.json"
-        if finished.exists() and json.loads(finished.read_text())["steps"] >= config.steps:
+        _check_same(recipe, run)
+        if _has_finished(run, config.steps):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
         prepared = prepare(recipe.data, run / "data", config.seed)
+        write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
         _report(prepared, console)
 
         torch.manual_seed(config.seed)
-        objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed).to(device)
         model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
         stream = BatchStream(prepared.train, config.batch_tokens, config.seed)
         validator = _validator(recipe, prepared, objective, device)
-        trainer = Trainer(model, objective, stream, validator, config, run, console)
+        trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
         steps = trainer.fit()
 
         _finish(recipe, run, prepared, objective, steps)
-        write_atomically(finished, json.dumps({"steps": config.steps, "averaged": steps}))
+        write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
     console.print(f"finished: {run / 'model'} (the mean of {len(steps)} checkpoints)", highlight=False, soft_wrap=True)
     return run / "model"
 
@@ -124,18 +126,25 @@ def _only_process(run: Path) -> Iterator[None]:
         yield
 
 
-def _remember(recipe: Recipe, run: Path) -> None:
-    """Keep the recipe with the run, and refuse to go on with another: the result would be neither's."""
-    path = run / "recipe.json"
-    new = recipe.model_dump(mode="json")
-    if path.exists():
-        old = json.loads(path.read_text("utf-8"))
-        changed = [key for key in _different_keys(old, new) if key != "train.steps"]
-        if changed:
-            raise UserError(
-                f"{run} was begun with another {', '.join(changed)}: give the same recipe to go on, or another --out"
-            )
-    write_atomically(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
+def _check_same(recipe: Recipe, run: Path) -> None:
+    """Refuse to go on with another recipe: the result would be neither's."""
+    if not (run / "recipe.json").exists():
+        return
+    old = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
+    changed = [key for key in _different_keys(old, recipe.model_dump(mode="json")) if key != "train.steps"]
+    if changed:
+        raise UserError(
+            f"{run} was begun with another {', '.join(changed)}: give the same recipe to go on, or another --out"
+        )
+
+
+def _has_finished(run: Path, steps: int) -> bool:
+    """Whether the run has got that far and its model is there and whole; if it is not, it is made again."""
+    try:
+        record = json.loads((run / "finished.json").read_text("utf-8"))
+        return int(record["steps"]) >= steps and artifact.is_whole(run / "model")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _different_keys(old: Any, new: Any, prefix: str = "") -> list[str]:

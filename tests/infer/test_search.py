@@ -88,7 +88,8 @@ def test_beam_is_at_least_as_good_as_greedy():
     one = search(model, model.full, SOURCES, limits, SearchOptions(beam=1, length_penalty=0.0))
     four = search(model, model.full, SOURCES, limits, SearchOptions(beam=8, length_penalty=0.0))
     better = [b[0].score - a[0].score for a, b in zip(one, four, strict=True)]
-    assert sum(better) > 0
+    assert min(better) > -1e-4  # true of these; a beam may in general lose what greedy search found
+    assert max(better) > 0
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -36,22 +36,23 @@ def test_cached_logits_equal_uncached(model, batch, sub):
         torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 7])
 @torch.no_grad()
-def test_the_cache_grows_past_its_first_capacity(model):
-    target = torch.randint(4, 50, (2, 32), generator=torch.Generator().manual_seed(1))
+def test_the_cache_grows_and_takes_several_positions_at_once(at_once):
+    torch.manual_seed(2)
+    model = Transformer(CONFIG.model_copy(update={"max_length": 100}), 50).eval()
+    target = torch.randint(4, 50, (2, 80), generator=torch.Generator().manual_seed(1))
     source = torch.tensor([[5, 6, 3], [7, 8, 3]])
     whole = model(source, target, model.full)
     memory = model.memory(model.encode(source, model.full)[-1])
-    cache = DecoderCache(3, limit=32)
-    cache.layers[0]._cache.limit = 32
-    for start in range(0, 32, 3):  # several positions at a time, across the doubling
-        if start and target[:, start : start + 3].shape[1] > 1:
-            break
-        model.decode(target[:, start : start + 3], memory, model.full, None, cache)
-    for t in range(3, 32):
-        states = model.decode(target[:, t : t + 1], memory, model.full, None, cache)
-    last = model.output(model.features(states[-1][:, 0]))
-    torch.testing.assert_close(last, whole[:, -1], atol=1e-5, rtol=1e-5)
+    cache = DecoderCache(3, limit=80)
+    capacities = set()
+    for start in range(0, 80, at_once):
+        states = model.decode(target[:, start : start + at_once], memory, model.full, None, cache)
+        step = model.output(model.features(states[-1]))
+        torch.testing.assert_close(step, whole[:, start : start + at_once], atol=1e-5, rtol=1e-5)
+        capacities.add(cache.buffer_l2rhce.shape[4])
+    assert len(capacities) > 1
 
 
 @pytest.mark.parametrize("sub", MENU + ODD, ids=str)

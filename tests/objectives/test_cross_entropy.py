@@ -28,7 +28,34 @@ def test_equals_torch_with_gradients_in_one_chunk_and_in_many(monkeypatch, smoot
 
 
 def test_works_without_gradient():
+    matrix = torch.nn.Parameter(torch.ones(5, 3))
     with torch.no_grad():
-        total, nll = cross_entropy(torch.ones(2, 3), torch.ones(5, 3), torch.tensor([0, 1]), torch.ones(2), 0.0)
+        total, nll = cross_entropy(torch.ones(2, 3), matrix, torch.tensor([0, 1]), torch.ones(2), 0.0)
+    assert not total.requires_grad
     torch.testing.assert_close(total, 2 * torch.tensor(5.0).log())
     torch.testing.assert_close(nll, torch.tensor(5.0).log().expand(2))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_loses_no_more_than_plain_autograd(kind):
+    """The weights of a large batch are small numbers: they must not go through the half precision products."""
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(2000, 32, generator=generator, requires_grad=True)
+    matrix = (torch.randn(500, 32, generator=generator) * 0.2).requires_grad_()
+    target = torch.randint(0, 100, (2000,), generator=generator)  # many words never occur: tiny gradients
+    weight = torch.full((2000,), 1 / 2000 / 36)
+    scale = 2.0**16
+
+    def gradient(loss):
+        return torch.autograd.grad(loss * scale, [features, matrix])
+
+    exact = gradient((F.cross_entropy(features @ matrix.T, target, reduction="none") * weight).sum())
+    with torch.autocast("cpu", dtype=kind):
+        ours = gradient(cross_entropy(features, matrix, target, weight, 0.0)[0])
+        rows = F.cross_entropy(F.linear(features, matrix), target, reduction="none")
+        theirs = gradient((rows * weight).sum())
+    for mine, plain, true in zip(ours, theirs, exact, strict=True):
+        error = float((mine - true).norm() / true.norm())
+        assert error < 1.5 * float((plain - true).norm() / true.norm())
+        unseen = float((mine[100:500] - true[100:500]).norm() / true[100:500].norm())
+        assert unseen < 0.02

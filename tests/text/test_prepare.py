@@ -124,7 +124,7 @@ def test_damaged_notes(tmp_path):
     with pytest.raises(UserError, match="damaged"):
         run(tmp_path, data)
     notes.write_text(json.dumps({"data": {"unheard": 1}}))
-    with pytest.raises(UserError, match="another version"):
+    with pytest.raises(UserError, match="damaged"):
         run(tmp_path, data)
 
 
@@ -160,7 +160,7 @@ def test_never_more_than_half_is_held_out(tmp_path):
 def test_nothing_usable(tmp_path):
     valid = tsv(tmp_path / "v.tsv", counting_pairs()[:5])
     empty = tsv(tmp_path / "a.tsv", [("", "x")])
-    with pytest.raises(UserError, match=r"training corpus is usable: 0 of 1 pairs kept \(1 empty\)"):
+    with pytest.raises(UserError, match=r"training corpus is usable \(0 of 1 pairs kept \(1 empty\)\)"):
         run(tmp_path, config(empty, valid=valid))
     with pytest.raises(UserError, match="validation corpus is usable"):
         run(tmp_path, config(tsv(tmp_path / "b.tsv", counting_pairs()), valid=empty))

@@ -12,15 +12,15 @@ def test_inverse_sqrt_by_hand():
     assert learning_rate(400, config) == pytest.approx(0.002)
 
 
-def test_linear_ends_at_zero():
-    config = TrainConfig(rate=0.004, warmup=100, schedule="linear", steps=300)
+def test_linear_would_reach_zero_after_the_last_step():
+    config = TrainConfig(rate=0.004, warmup=100, schedule="linear", steps=299)
     assert learning_rate(50, config) == pytest.approx(0.002)
     assert learning_rate(200, config) == pytest.approx(0.002)
-    assert learning_rate(300, config) == 0
+    assert learning_rate(299, config) == pytest.approx(0.00002)
 
 
 def test_no_warmup():
-    assert learning_rate(1, TrainConfig(rate=0.1, warmup=0, schedule="linear", steps=10)) == pytest.approx(0.09)
+    assert learning_rate(2, TrainConfig(rate=0.1, warmup=0, schedule="linear", steps=9)) == pytest.approx(0.08)
     assert learning_rate(4, TrainConfig(rate=0.1, warmup=0)) == pytest.approx(0.05)
 
 

@@ -2,11 +2,12 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from conftest import WORDS, toy_pairs
+from conftest import RECIPE, WORDS, toy_pairs, write_corpus
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -149,11 +150,74 @@ def test_float16_keeps_its_scale_in_the_checkpoint(toy_recipe, tmp_path):
     assert losses[-1] < losses[0]
 
 
-def test_a_diverging_run_stops_and_keeps_what_it_had(toy_recipe, tmp_path):
-    with pytest.raises(UserError, match=r"no longer a finite number at step \d+.*lower train.rate"):
-        run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=200", "train.rate=1.0e+30", "train.warmup=9")
+@pytest.mark.parametrize("rate", ["1.0e+3", "1.0e+30"])
+def test_a_diverging_run_stops_and_keeps_what_it_had(toy_recipe, tmp_path, rate):
+    settings = ["train.steps=300", "train.checkpoint_every=1", f"train.rate={rate}", "train.warmup=0"]
+    with pytest.raises(UserError, match=r"training diverged at step \d+.*lower train.rate"):
+        run_recipe(toy_recipe, tmp_path / "run", *settings, "train.clip=1.0e+30", "train.valid_every=1000")
     for step in saved_steps(tmp_path / "run"):
         assert all(torch.isfinite(value).all() for value in load_tensors(tmp_path / "run", step, "model").values())
+
+
+def test_damaged_checkpoints_never_reach_the_finished_model(toy_recipe, tmp_path):
+    run = tmp_path / "run"
+    run_recipe(toy_recipe, run, *SHORT)
+    whole = weights_of(run)
+    for damage in ("missing", "flipped", "truncated"):
+        (run / "finished.json").unlink()
+        older = run / "checkpoints" / "step-000000008" / "model.safetensors"
+        content = older.read_bytes()
+        older.unlink()
+        if damage != "missing":
+            older.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:500])
+        assert "checkpoint of step 8 is damaged: skipped" in run_recipe(toy_recipe, run, *SHORT)
+        assert json.loads((run / "finished.json").read_text())["averaged"] == [12]
+        assert_same_weights(weights_of(run), load_tensors(run, 12, "model"))
+        shutil.rmtree(run)
+        run_recipe(toy_recipe, run, *SHORT)
+    assert_same_weights(weights_of(run), whole)
+
+
+def test_a_lost_model_is_made_again(toy_recipe, tmp_path):
+    run = tmp_path / "run"
+    run_recipe(toy_recipe, run, *SHORT)
+    whole = weights_of(run)
+    shutil.rmtree(run / "model")
+    run_recipe(toy_recipe, run, *SHORT)
+    assert_same_weights(weights_of(run), whole)
+
+
+def test_a_run_does_not_go_on_with_other_data(toy_recipe, tmp_path):
+    run, copy = tmp_path / "run", tmp_path / "recipe.yaml"
+    source, target = write_corpus(tmp_path, 400)
+    copy.write_text(RECIPE.format(source=source, target=target).replace("320", "300"))
+    run_recipe(copy, run, *SHORT)
+    shutil.rmtree(run / "data")
+    write_corpus(tmp_path, 400, seed=9)
+    with pytest.raises(UserError, match="not what this run was trained on"):
+        run_recipe(copy, run, *SHORT, "train.steps=20")
+
+
+def test_a_mistake_at_the_start_can_be_mended(toy_recipe, tmp_path):
+    with pytest.raises(UserError):
+        run_recipe(toy_recipe, tmp_path / "run", *SHORT, "data.train.source=/nowhere")
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT)
+
+
+def test_a_run_cannot_be_shortened(toy_recipe, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT)
+    (tmp_path / "run" / "finished.json").unlink()
+    with pytest.raises(UserError, match="already at step 12"):
+        run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=5")
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "data/prepared.json", "data/valid.source", "data/train.source.tokens"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xff"])
+def test_a_damaged_run_folder_is_explained(toy_recipe, toy_run, tmp_path, name, content):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (run / name).write_bytes(content)
+    with pytest.raises(UserError, match="is damaged"):
+        run_recipe(toy_recipe, run, "train.steps=500")
 
 
 def test_a_changed_recipe_is_refused_by_key(toy_recipe, toy_run):

@@ -21,7 +21,7 @@ class MenuEntry:
 
 
 class DepthMenu:
-    """An ordered collection of menu entries, shallow to deep; the last one is the default."""
+    """An ordered collection of menu entries, shallow to deep; the deepest is the default."""
 
     def __init__(self, entries: Iterable[MenuEntry], measured_on: dict[str, Any] | None = None) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -48,6 +48,9 @@ class DepthMenu:
         """The entry called `name`, or the deepest for None."""
         if name is None:
             return self.deepest
+        if not isinstance(name, str):
+            raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance '6-2'")
+        name = name.strip()
         if name not in self._entries:
             parse_depth(name)  # a better message for what is no depth at all
             names = list(self._entries)

@@ -123,7 +123,7 @@ def _run(jobs: list[_Job], sources: Sequence[str], conditions: Conditions, conso
     current = TextColumn("{task.description}", markup=False)
     columns = (current, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # A lazy refresh: the bar must not take time from what it watches.
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+    with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as progress:
         bar = progress.add_task("warming up", total=len(jobs) * conditions.repeats * len(sources))
         for job in jobs:
             _hypotheses(job, sources[:WARM_UP_SENTENCES], conditions)

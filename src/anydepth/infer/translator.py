@@ -83,6 +83,10 @@ class Translator:
             raise UserError("beam and batch size must be at least 1")
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
+        if not 0 <= length_penalty <= 10:
+            raise UserError(f"the length penalty {length_penalty} is out of range: use 0 to 10")
+        if min(max_length or 1, max_source or 1) < 1:
+            raise UserError("the longest source and output must be at least 1")
         subnetwork = self.menu[depth].subnetwork
         sources = self._encode(texts, source_prefix, max_source, cut_long)
         options = SearchOptions(beam, nbest, length_penalty, scores=scores)
@@ -104,16 +108,26 @@ class Translator:
     def stream(self, lines: Iterable[str], chunk: int = 2048, **options: object) -> Iterator[list[Hypothesis]]:
         """Translate any number of lines with bounded memory, in order; options as for `hypotheses`.
 
-        A line that is too long ends the stream with its number, after everything before it has been given out.
+        A line that is too long or broken ends the stream with its number, after everything before it is given out.
         """
+        self.hypotheses([], **options)  # type: ignore[arg-type]  # refuses bad options before it waits for a line
         lines, done = iter(lines), 0
-        while texts := list(islice(lines, chunk)):
+        problem: UserError | None = None
+        while problem is None:
+            texts: list[str] = []
+            try:
+                texts.extend(islice(lines, chunk))
+            except UserError as error:  # such as broken UTF-8: first what came before it
+                problem = error
+            if not texts and problem is None:
+                return
             try:
                 yield from self.hypotheses(texts, **options)  # type: ignore[arg-type]
             except TooLongError as error:
                 yield from self.hypotheses(texts[: error.number - 1], **options)  # type: ignore[arg-type]
-                raise TooLongError(done + error.number, error.length, error.limit) from None
+                problem = TooLongError(done + error.number, error.length, error.limit)
             done += len(texts)
+        raise problem
 
     def _encode(self, texts: Sequence[str], prefix: str, max_source: int | None, cut_long: bool) -> list[list[int]]:
         longest = self.model.config.max_length - 1

@@ -66,7 +66,12 @@ def self_attention(
     else:
         query = qkv_3bhte[0]
         key, value = cache.append(qkv_3bhte[1:])
-        causal = causal and t > 1
+        positions = key.shape[2]
+        if t == 1:
+            causal = False
+        elif t < positions:  # new positions see all old ones; `is_causal` would align them with the first
+            attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
+            causal = False
     mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
     return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
 

@@ -18,10 +18,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features_rd: Tensor, matrix_vd: Tensor, target_r: Tensor, weight_r: Tensor, smoothing: float
+        ctx: Any,
+        features_rd: Tensor,
+        matrix_vd: Tensor,
+        target_r: Tensor,
+        weight_r: Tensor,
+        smoothing: float,
+        wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         rows, vocabulary = len(features_rd), len(matrix_vd)
-        wants_gradient = features_rd.requires_grad or matrix_vd.requires_grad
+        largest = weight_r.max()
         grad_features = torch.empty_like(features_rd) if wants_gradient else None
         grad_matrix = torch.zeros_like(matrix_vd) if wants_gradient else None
         nll_r = torch.empty(rows, dtype=torch.float32, device=features_rd.device)
@@ -37,23 +43,24 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += (weight_c1 * ((1 - smoothing) * nll_c1 + smoothing * smooth_c1)).sum()
             if grad_features is None or grad_matrix is None:
                 continue
-            # d loss / d logits = weight * (p - q), q = one-hot smoothed over the vocabulary
+            # d loss / d logits = weight * (p - q), q = one-hot smoothed over the vocabulary. The weights, about one
+            # over the tokens of a batch, stay out of the products: in float16 they would leave little of them.
             grad_cv = log_p_cv.exp_()
             if smoothing:
                 grad_cv -= smoothing / vocabulary
             grad_cv.scatter_add_(1, target_c1, torch.full_like(nll_c1, smoothing - 1))
-            grad_cv *= weight_c1
-            grad_cv = grad_cv.to(features_rd.dtype)
-            grad_features[part] = grad_cv @ matrix_vd
-            grad_matrix += grad_cv.T @ features_rd[part]
+            grad_features[part] = (grad_cv @ matrix_vd) * weight_c1
+            grad_matrix += grad_cv.T @ (features_rd[part] * (weight_c1 / largest))
+        if grad_matrix is not None:
+            grad_matrix *= largest
         ctx.save_for_backward(grad_features, grad_matrix)
         ctx.mark_non_differentiable(nll_r)
         return total, nll_r
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_features, grad_matrix = ctx.saved_tensors
-        return grads[0] * grad_features, grads[0] * grad_matrix, None, None, None
+        return grads[0] * grad_features, grads[0] * grad_matrix, None, None, None, None
 
 
 def cross_entropy(
@@ -61,6 +68,6 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Sum over rows of weight x label-smoothed cross-entropy, and each row's plain negative log-likelihood."""
     total, nll_r = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        features_rd, matrix_vd, target_r, weight_r, smoothing
+        features_rd, matrix_vd, target_r, weight_r, smoothing, torch.is_grad_enabled()
     )
     return total, nll_r

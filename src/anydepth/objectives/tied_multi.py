@@ -71,16 +71,12 @@ class TiedMulti(Objective):
 
         real, positions = real_positions(batch), batch.target_out.numel()
         rows = torch.cat([real + i * positions for i in range(n)])
-        target_r = batch.target_out.flatten()[real].repeat(n)
-        total = torch.zeros((), device=real.device)
-        nll = torch.zeros((), device=real.device)
-        for state, weight_n in zip(states, table.T, strict=True):
-            weight_r = weight_n.repeat_interleave(len(real)) / len(real)
-            features_rd = model.features(state.flatten(0, 1)[rows])
-            part, nll_r = cross_entropy(features_rd, model.output.weight, target_r, weight_r, self.label_smoothing)
-            total = total + part
-            nll += (nll_r * weight_r).sum()
-        return Loss(total, len(real), {"nll": nll})
+        # one call over all m x n exits: each would keep a gradient of the whole output matrix
+        features_rd = model.features(torch.cat([state.flatten(0, 1)[rows] for state in states]))
+        target_r = batch.target_out.flatten()[real].repeat(n * len(states))
+        weight_r = table.T.flatten().repeat_interleave(len(real)) / len(real)
+        total, nll_r = cross_entropy(features_rd, model.output.weight, target_r, weight_r, self.label_smoothing)
+        return Loss(total, len(real), {"nll": (nll_r * weight_r).sum()})
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.

@@ -94,7 +94,7 @@ def plan_epoch(
 def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[Indices]:
     """The longest runs that fit, found with a few array operations per batch and none per pair."""
     batches = []
-    row_numbers = np.arange(1, batch_tokens + 1)
+    row_numbers = np.arange(1, min(batch_tokens, len(order)) + 1)
     start = 0
     while start < len(order):
         window = sizes[start : start + max(1, batch_tokens // int(sizes[start]))]
@@ -106,10 +106,7 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
 
 
 class BatchStream:
-    """The batch at a position (epoch, index); that position is all the state there is.
-
-    Of several processes, number `rank` of `world` takes the batches rank, rank + world, ... of each epoch.
-    """
+    """The batch at a position (epoch, index); that position is all the state there is."""
 
     def __init__(self, store: PairStore, batch_tokens: int, seed: int) -> None:
         self._store = store

@@ -76,7 +76,7 @@ def _read_two_files(source: Path, target: Path) -> Iterator[Pair]:
 def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair]:
     needed = max(source_column, target_column)
     for number, line in enumerate(read_lines(path), start=1):
-        cells = line.split("\t")
+        cells = line.split("\t") if line.strip() else [""] * needed  # a blank line is an empty pair
         if len(cells) < needed:
             raise UserError(
                 f"{path}, line {number}: {len(cells)} columns split by tabs where {needed} are needed; "

@@ -112,7 +112,7 @@ def _check_finished(folder: Path, name: str) -> None:
         rows = [line.split("  ", 1) for line in (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         rows = []
-    if [row[-1] for row in rows] != names:
+    if [row[-1] for row in rows] != names or any(len(row) != 2 for row in rows):
         raise UserError(f"{folder} exists and is not the data set {name}: choose another folder")
     for expected, file in rows:
         if not (folder / file).is_file() or sha256_of(folder / file) != expected:

@@ -1,5 +1,6 @@
 """From a corpus to what training reads: cleaned text, a tokenizer and token files, in one folder."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder
+from anydepth.files import atomic_folder, read_json, sha256_of
 from anydepth.text.clean import Cleaner, CleaningCounts, digest
 from anydepth.text.corpus import Pair, read_lines, read_pairs
 from anydepth.text.split import HoldOut, too_small_to_hold_out
@@ -32,6 +33,7 @@ class Prepared:
     tokenizer: Tokenizer
     train: PairStore
     valid_pairs: list[Pair]
+    fingerprint: str  # of the tokenizer and the tokens: what a model trained on this depends on
     counts: dict[str, Any]  # "train" and "valid" as CleaningCounts, "valid_seen_in_train" as a number
 
 
@@ -48,12 +50,14 @@ def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool 
         bar = Progress(*columns, console=console, transient=True, disable=not visible)
         with bar, atomic_folder(folder) as work:
             _fill(config, work, seed, bar)
+    notes = _read_notes(folder)
     return Prepared(
         folder=folder,
+        fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
         tokenizer=Tokenizer.from_bytes((folder / "tokenizer.model").read_bytes()),
         train=PairStore(folder, "train"),
         valid_pairs=list(_read_back(folder, "valid")),
-        counts=_read_notes(folder)["counts"],
+        counts=notes["counts"],
     )
 
 
@@ -94,7 +98,8 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
         "valid": valid_counts.to_json(),
         "valid_seen_in_train": sum(digest(source) in seen for source, _ in valid),
     }
-    notes = {"data": config.model_dump(mode="json"), "seed": seed, "counts": all_counts}
+    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
+    notes = {"data": config.model_dump(mode="json"), "seed": seed, "counts": all_counts, "files": files}
     (work / "prepared.json").write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
 
 
@@ -201,12 +206,17 @@ def _read_back(folder: Path, name: str) -> Iterator[Pair]:
 
 
 def _read_notes(folder: Path) -> dict[str, Any]:
-    try:
-        notes: dict[str, Any] = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder} holds something other than prepared data: choose another folder") from error
-    except ValueError as error:
-        raise UserError(f"{folder}/prepared.json is damaged: delete that folder and run again") from error
+    """What `_fill` wrote, once every file it wrote is found to be whole."""
+    if not (folder / "prepared.json").exists():
+        raise UserError(f"{folder} holds something other than prepared data: choose another folder")
+    advice = f"delete {folder} and run again"
+    notes = read_json(folder / "prepared.json", advice)
+    files, counts = notes.get("files"), notes.get("counts")
+    if not isinstance(files, dict) or not isinstance(counts, dict) or "train" not in counts:
+        raise UserError(f"{folder / 'prepared.json'} is damaged: {advice}")
+    for name, expected in files.items():
+        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
+            raise UserError(f"{folder / name} is damaged: {advice}")
     return notes
 
 

@@ -25,6 +25,7 @@ class TrainState:
     best_step: int = 0
     worse: int = 0  # validations since the best
     stopped: bool = False
+    data: str = ""  # fingerprint of the prepared text
     scaler: dict[str, Any] = field(default_factory=dict)
 
 
@@ -50,7 +51,8 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 def saved_steps(run: Path) -> list[int]:
     """The steps that have a checkpoint folder, whole or torn, oldest first."""
-    return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    names = (path.name.removeprefix("step-") for path in (run / "checkpoints").glob("step-*"))
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def read_state(run: Path, step: int) -> TrainState | None:
@@ -61,24 +63,21 @@ def read_state(run: Path, step: int) -> TrainState | None:
         if any(sha256_of(folder / name) != digest for name, digest in record["files"].items()):
             return None
         return TrainState(**record["state"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def latest_checkpoint(run: Path) -> tuple[TrainState | None, list[int]]:
-    """The newest whole checkpoint's state, and the steps of the torn ones that were skipped on the way."""
-    torn: list[int] = []
-    for step in reversed(saved_steps(run)):
-        state = read_state(run, step)
-        if state is not None:
-            return state, torn
-        torn.append(step)
-    return None, torn
+def remove_torn(run: Path) -> list[int]:
+    """Remove checkpoints that are not whole, and what a killed writer left; return their steps."""
+    for path in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    torn = [step for step in saved_steps(run) if read_state(run, step) is None]
+    remove_checkpoints(run, set(saved_steps(run)) - set(torn))
+    return torn
 
 
 def load_tensors(run: Path, step: int, name: str) -> dict[str, Tensor]:
-    path = _folder(run, step) / f"{name}.safetensors"
-    tensors: dict[str, Tensor] = load_file(path) if path.exists() else {}
+    tensors: dict[str, Tensor] = load_file(_folder(run, step) / f"{name}.safetensors")
     return tensors
 
 
@@ -86,12 +85,6 @@ def remove_checkpoints(run: Path, keep: set[int]) -> None:
     for step in saved_steps(run):
         if step not in keep:
             shutil.rmtree(_folder(run, step), ignore_errors=True)
-
-
-def remove_leftovers(run: Path) -> None:
-    """Temporary folders of a process that was killed while it wrote; only one process at a time is in a run."""
-    for path in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def average_checkpoints(run: Path, steps: list[int]) -> dict[str, Tensor]:

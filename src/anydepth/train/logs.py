@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tensorboardX import SummaryWriter
 
 from anydepth.files import write_atomically
@@ -24,7 +24,7 @@ class RunLog:
     def _forget_after(self, step: int) -> None:
         """Drop what a killed process logged past its last checkpoint; the same steps are coming again."""
         if self._path.exists():
-            kept = [line for line in self._path.read_text("utf-8").splitlines() if _step_of(line) <= step]
+            kept = [line for line in self._path.read_text("utf-8", "replace").splitlines() if _step_of(line) <= step]
             write_atomically(self._path, "".join(line + "\n" for line in kept))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
@@ -59,7 +59,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     path = run / "log.jsonl"
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if _step_of(line) < float("inf")]
 
 
@@ -75,7 +75,6 @@ class TrainProgress:
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
@@ -91,10 +90,10 @@ class TrainProgress:
     def step(self, step: int) -> None:
         self._bar.update(self._task, completed=step)
 
-    def note(self, step: int, text: str, seconds_left: float) -> None:
+    def note(self, step: int, text: str) -> None:
         self._bar.update(self._task, note=text)
         if not self.console.is_terminal:
-            self.say(f"step {step:,} of {self._total:,}  {text}  {seconds_left / 60:.1f} min left")
+            self.say(f"step {step:,} of {self._total:,}  {text}")
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)

@@ -13,7 +13,8 @@ def inverse_sqrt(step: int, config: TrainConfig) -> float:
 
 
 def linear(step: int, config: TrainConfig) -> float:
-    return max(0.0, (config.steps - step) / max(1, config.steps - config.warmup))
+    """Down to zero at the step after the last, so that the last one still counts."""
+    return max(0.0, (config.steps + 1 - step) / max(1, config.steps + 1 - config.warmup))
 
 
 SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {"inverse-sqrt": inverse_sqrt, "linear": linear}
@@ -55,5 +56,4 @@ def restore_optimiser(
 ) -> None:
     for key, value in tensors.items():
         name, moment = key.rsplit("/", 1)
-        place = "cpu" if moment == "step" and named[name].device.type == "cpu" else named[name].device
-        optimiser.state[named[name]][moment] = value.to(place)
+        optimiser.state[named[name]][moment] = value.to(named[name].device)

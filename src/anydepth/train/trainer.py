@@ -34,6 +34,7 @@ class Trainer:
         validator: Validator,
         config: TrainConfig,
         run: Path,
+        data: str,
         console: Console,
     ) -> None:
         self.model, self.objective, self.stream, self.validator = model, objective, stream, validator
@@ -43,7 +44,7 @@ class Trainer:
         self.named: dict[str, nn.Parameter] = dict(model.named_parameters())
         self.named |= {f"objective.{name}": p for name, p in objective.named_parameters()}
         self.optimiser = make_optimiser(self.named, config)
-        self.state = ckpt.TrainState()
+        self.state = ckpt.TrainState(data=data)
 
     def fit(self) -> list[int]:
         """Train until the last step or until patience ends; return the steps whose checkpoints make the model."""
@@ -74,6 +75,8 @@ class Trainer:
         self.precision.scaler.unscale_(self.optimiser)
         norms = self._layer_norms() if step % self.config.log_every == 0 else {}
         norm = clip_grad_norm_(self.named.values(), self.config.clip)
+        if self.device.type == "cpu" and not self.precision.scaler.is_enabled():
+            _check_finite(norm, step)  # free here; a GPU would have to wait, and is checked at every checkpoint
         self.precision.scaler.step(self.optimiser)
         self.precision.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
@@ -96,7 +99,6 @@ class Trainer:
         if state.step % config.valid_every == 0 or last:
             self._validate()
         if state.step % config.checkpoint_every == 0 or last or state.stopped:
-            self._meter.check_finite(state.step)
             self._save()
 
     def _log(self, rate: float, norm: float, norms: dict[str, float]) -> None:
@@ -104,7 +106,8 @@ class Trainer:
         values = self._meter.read(state.step)
         self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
-        self.progress.note(state.step, text, self._meter.seconds_left(state.step))
+        left = self._meter.seconds_left(state.step)
+        self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
 
     def _layer_norms(self) -> dict[str, float]:
         """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
@@ -133,6 +136,8 @@ class Trainer:
             )
 
     def _save(self) -> None:
+        for parameter in self.named.values():
+            _check_finite(parameter.detach().sum(), self.state.step)
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
         tensors = {
@@ -144,25 +149,31 @@ class Trainer:
         ckpt.remove_checkpoints(self.run, self._steps_to_keep())
 
     def _resume(self) -> None:
-        ckpt.remove_leftovers(self.run)
-        state, torn = ckpt.latest_checkpoint(self.run)
-        for step in torn:
+        for step in ckpt.remove_torn(self.run):
             self.console.print(f"checkpoint of step {step:,} is damaged: skipped", highlight=False)
-        ckpt.remove_checkpoints(self.run, set(ckpt.saved_steps(self.run)) - set(torn))
+        state = ckpt.read_state(self.run, max(ckpt.saved_steps(self.run), default=0))
         if state is None:
             return
+        if state.data != self.state.data:
+            raise UserError(
+                f"{self.run / 'data'} is not what this run was trained on so far: restore it, or give another --out"
+            )
+        if state.step > self.config.steps:
+            raise UserError(f"this run is already at step {state.step:,}: train.steps cannot be {self.config.steps:,}")
         self.model.load_state_dict(ckpt.load_tensors(self.run, state.step, "model"), strict=False)
-        self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
+        if self.objective.state_dict():
+            self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
         restore_optimiser(self.optimiser, self.named, ckpt.load_tensors(self.run, state.step, "optimiser"))
         if state.scaler:
             self.precision.scaler.load_state_dict(state.scaler)
-        if state.stopped and self.config.patience is None:
-            state.stopped = False
         self.state = state
         self.console.print(f"going on from step {state.step:,}", highlight=False)
 
     def _window(self, end: int) -> list[int]:
-        return [step for step in ckpt.saved_steps(self.run) if step <= end][-self.config.average :]
+        """The checkpoints to average up to `end`; not the last one of an earlier, shorter run."""
+        every = self.config.checkpoint_every
+        steps = [step for step in ckpt.saved_steps(self.run) if step == end or (step < end and step % every == 0)]
+        return steps[-self.config.average :]
 
     def _best_end(self) -> int:
         """The checkpoint at or after the best validation: a best step need not be a checkpointed one."""
@@ -180,6 +191,14 @@ class Trainer:
 def model_tensors(model: Transformer) -> dict[str, torch.Tensor]:
     """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _check_finite(value: torch.Tensor, step: int) -> None:
+    if not math.isfinite(float(value)):
+        raise UserError(
+            f"training diverged at step {step:,}: a number is no longer finite; the checkpoints before it are whole; "
+            "start a new run with a lower train.rate or a longer train.warmup"
+        )
 
 
 class _Meter:
@@ -207,15 +226,8 @@ class _Meter:
         self._paused += seconds
         self._paused_since += seconds
 
-    def check_finite(self, step: int) -> None:
-        if "loss" in self._sums and not math.isfinite(float(self._sums["loss"])):
-            raise UserError(
-                f"the loss is no longer a finite number at step {step:,}: nothing after the last checkpoint was kept; "
-                "start a new run with a lower train.rate or a longer train.warmup"
-            )
-
     def read(self, step: int) -> dict[str, float]:
-        self.check_finite(step)
+        _check_finite(self._sums["loss"], step)
         values = {name: float(value) / self._updates for name, value in self._sums.items()}
         values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._since - self._paused_since)
         if self._first_step is None:
@@ -223,7 +235,7 @@ class _Meter:
         self._reset()
         return values
 
-    def seconds_left(self, step: int) -> float:
+    def seconds_left(self, step: int) -> float | None:
         done = step - (self._first_step or 0)
         elapsed = time.perf_counter() - self._began - self._paused
-        return 0.0 if done <= 0 else elapsed / done * (self._total_steps - step)
+        return None if done <= 0 else elapsed / done * (self._total_steps - step)
