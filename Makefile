@@ -29,7 +29,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/anydepth data tatoeba-en-fr demo/data
 	$(BIN)/anydepth train recipes/quickstart.yaml --out demo/run
-	$(BIN)/anydepth sweep demo/run --source demo/data/test.fr --reference demo/data/test.en --out demo/report
+	$(BIN)/anydepth sweep demo/run --source demo/data/test.fr --reference demo/data/test.en --out demo/report --repeats 2
 	@for depth in 1-1 2-1 3-3; do \
 	  echo; echo "== at depth $$depth =="; \
 	  $(BIN)/anydepth translate demo/run --depth $$depth < recipes/demo.fr | paste -d '\t' recipes/demo.fr - | expand -t 44; \

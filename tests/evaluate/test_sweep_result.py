@@ -1,13 +1,17 @@
+import io
 import json
 import os
 
 import pytest
 from constructed_sweeps import FAIR, GOOD, POOR, REFERENCES, measurement, result_of, single, with_holes
+from rich.console import Console
 
 from anydepth.evaluate.compare import compare
 from anydepth.evaluate.examples import depths_to_show, pick_examples
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.report import write_report
+from anydepth.evaluate.table import print_table
 
 BLEU = {outputs: score(outputs, REFERENCES).bleu for outputs in (GOOD, FAIR, POOR)}
 
@@ -79,6 +83,21 @@ def test_bootstrap_tells_a_clear_difference_from_none(monkeypatch: pytest.Monkey
     p = comparison.shared[0].p_values
     assert p["all"] < 0.05 < p["one off"]
     assert os.environ["SACREBLEU_SEED"] == "7"
+
+
+def test_each_model_is_compared_with_the_first_where_the_two_meet(tmp_path) -> None:
+    deepest = ModelSweep("vanilla", (measurement(2, 2, 4.0, POOR),))
+    result = result_of(with_holes("first"), with_holes("second"), deepest, single())
+    comparison = result.comparison
+    assert comparison is not None
+    assert len(comparison.shared) == 5
+    by_depth = {row.depth: row for row in comparison.shared}
+    assert set(by_depth["2-2"].bleu) == {"first", "second", "vanilla"}
+    assert set(by_depth["1-1"].bleu) == {"first", "second"}
+    assert comparison.mean_differences == {"second": 0.0, "vanilla": pytest.approx(BLEU[POOR] - BLEU[GOOD])}
+    write_report(result, tmp_path)
+    print_table(result, Console(file=io.StringIO(), width=100))
+    assert (tmp_path / "difference-vanilla.png").exists()
 
 
 def test_comparison_without_a_shared_depth_is_empty() -> None:

@@ -17,7 +17,10 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class SharedDepth:
-    """One depth. `differences` and `p_values` hold every model but the first, against the first."""
+    """A depth of the first model and of one other at least; `bleu` holds the models that have it.
+
+    `differences` and `p_values` hold those but the first, against the first.
+    """
 
     depth: str
     bleu: dict[str, float]
@@ -47,13 +50,17 @@ class Comparison:
 
     @property
     def mean_bleu(self) -> dict[str, float]:
-        """Over the shared depths; empty if there are none."""
-        return {label: fmean(row.bleu[label] for row in self.shared) for label in self.labels if self.shared}
+        """Of each model over those of these depths that it has."""
+        values = {label: [row.bleu[label] for row in self.shared if label in row.bleu] for label in self.labels}
+        return {label: fmean(found) for label, found in values.items() if found}
 
     @property
     def mean_differences(self) -> dict[str, float]:
-        means = self.mean_bleu
-        return {label: means[label] - means[self.first] for label in self.others if self.shared}
+        """To the first model, over the depths that both have."""
+        values = {
+            label: [row.differences[label] for row in self.shared if label in row.differences] for label in self.others
+        }
+        return {label: fmean(found) for label, found in values.items() if found}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,13 +78,13 @@ class Comparison:
 def compare(
     models: Sequence[ModelSweep], references: Sequence[str], *, samples: int = 1000, seed: int = 12345
 ) -> Comparison:
-    """Compare every model with the first, at each depth that all of them have."""
+    """Compare every model with the first, at each depth that the two have."""
     by_depth = [{one.depth: one for one in model.measurements} for model in models]
     shared = []
     for depth in by_depth[0]:
-        if not all(depth in depths for depths in by_depth):
+        at_depth = {m.label: depths[depth] for m, depths in zip(models, by_depth, strict=True) if depth in depths}
+        if len(at_depth) < 2:
             continue
-        at_depth = {model.label: depths[depth] for model, depths in zip(models, by_depth, strict=True)}
         outputs = {label: one.outputs for label, one in at_depth.items()}
         bleu = {label: one.bleu for label, one in at_depth.items()}
         shared.append(_shared_depth(depth, bleu, _p_values(outputs, references, samples, seed)))

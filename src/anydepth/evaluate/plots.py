@@ -37,7 +37,7 @@ def time_maps(models: Sequence[ModelSweep]) -> bytes:
 def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: str) -> bytes:
     """BLEU of the model called `label` minus that of the first, at the depths that all models share."""
     model = next(model for model in models if model.label == label)
-    differences = {row.depth: row.differences[label] for row in comparison.shared}
+    differences = {row.depth: row.differences[label] for row in comparison.shared if label in row.differences}
     grid = _grid(model, lambda one: differences.get(one.depth, math.nan))
     most = max(float(np.nanmax(np.abs(grid))), 0.1)
     figure = _figure(*_panel_size(model))

@@ -92,7 +92,7 @@ def draw(result: SweepResult) -> dict[str, bytes]:
     }
     if result.comparison is not None and result.comparison.shared:
         stems = _file_stems(result.labels)
-        for label in result.comparison.others:
+        for label in result.comparison.mean_differences:
             pictures[_difference_name(stems[label])] = plots.difference_map(result.comparison, result.models, label)
     return pictures
 

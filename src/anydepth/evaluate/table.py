@@ -67,19 +67,25 @@ def _print_comparison(comparison: Comparison, console: Console) -> None:
         return
     headers = [comparison.first]
     for label in comparison.others:
-        headers += [label, "diff", "p"]
+        headers += [label, "diff"]
     table = _table(console, "BLEU of the models", "depth", *headers, "best")
     for row in comparison.shared:
         cells = [f"{row.bleu[comparison.first]:.2f}"]
         for label in comparison.others:
-            p = row.p_values[label]
-            mark = "!" if p < SIGNIFICANT else " "
-            cells += [f"{row.bleu[label]:.2f}", f"{row.differences[label]:+.2f}", f"{p:.3f}{mark}"]
+            if label not in row.bleu:
+                cells += ["", ""]
+                continue
+            mark = "!" if row.p_values[label] < SIGNIFICANT else " "
+            cells += [f"{row.bleu[label]:.2f}", f"{row.differences[label]:+.2f}{mark}"]
         table.add_row(row.depth, *cells, Text(row.winner or "-"))
     table.add_section()
     means = [f"{comparison.mean_bleu[comparison.first]:.2f}"]
     for label in comparison.others:
-        means += [f"{comparison.mean_bleu[label]:.2f}", f"{comparison.mean_differences[label]:+.2f}", ""]
+        has_any = label in comparison.mean_bleu
+        means += [
+            f"{comparison.mean_bleu[label]:.2f}" if has_any else "",
+            f"{comparison.mean_differences[label]:+.2f} " if has_any else "",
+        ]
     table.add_row("mean", *means, "")
     console.print(table)
     wins = ", ".join(f"{label} {count}" for label, count in comparison.wins.items())
