@@ -87,7 +87,7 @@ def test_bootstrap_tells_a_clear_difference_from_none(monkeypatch: pytest.Monkey
 
 def test_each_model_is_compared_with_the_first_where_the_two_meet(tmp_path) -> None:
     deepest = ModelSweep("vanilla", (measurement(2, 2, 4.0, POOR),))
-    result = result_of(with_holes("first"), with_holes("second"), deepest, single())
+    result = result_of(with_holes("first"), with_holes("second"), deepest, single("apart"))
     comparison = result.comparison
     assert comparison is not None
     assert len(comparison.shared) == 5

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
@@ -67,7 +67,7 @@ def quality_time(models: Sequence[ModelSweep]) -> bytes:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", frameon=False)
-    _name_front_points(figure, axes, models)
+    _name_points(figure, axes, models)
     return _png(figure)
 
 
@@ -79,33 +79,48 @@ def _points(measurements: Sequence[Measurement]) -> tuple[list[float], list[floa
     return [_milliseconds(one) for one in measurements], [one.bleu for one in measurements]
 
 
-def _name_front_points(figure: Figure, axes: Axes, models: Sequence[ModelSweep]) -> None:
-    """Write the depth beside each front point, in the first place around it that is free; else not at all."""
+def _name_points(figure: Figure, axes: Axes, models: Sequence[ModelSweep]) -> None:
+    """Write the depth beside each point, those of the fronts first, in a free place around it; else not at all."""
     figure.draw_without_rendering()  # settles the layout, and with it where the points are
     renderer = FigureCanvasAgg(figure).get_renderer()
     places = [(-5, 4), (6, -4), (6, 4), (-5, -4)]
-    on_fronts = [one for model in models for one in model.front]
-    centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in on_fronts]
-    taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in centres]
-    for index, model in enumerate(models):
-        for one in model.front:
-            for dx, dy in places:
-                note = axes.annotate(
-                    one.depth,
-                    (_milliseconds(one), one.bleu),
-                    (dx, dy),
-                    textcoords="offset points",
-                    ha="right" if dx < 0 else "left",
-                    va="top" if dy < 0 else "bottom",
-                    fontsize=9,
-                    color=COLOURS[index % len(COLOURS)],
-                    path_effects=[withStroke(linewidth=2.5, foreground="white")],
-                )
-                box = note.get_window_extent(renderer)
-                if not any(box.overlaps(other) for other in taken):
-                    taken.append(box)
-                    break
-                note.remove()
+    everyone = [one for model in models for one in model.measurements]
+    centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in everyone]
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in centres]
+    for on_front in (True, False):
+        for index, model in enumerate(models):
+            for one in model.measurements:
+                if (one in model.front) == on_front:
+                    _name_point(axes, one, COLOURS[index % len(COLOURS)], on_front, places, taken, renderer)
+
+
+def _name_point(
+    axes: Axes,
+    one: Measurement,
+    colour: str,
+    on_front: bool,
+    places: Sequence[tuple[int, int]],
+    taken: list[Bbox],
+    renderer: RendererAgg,
+) -> None:
+    for dx, dy in places:
+        note = axes.annotate(
+            one.depth,
+            (_milliseconds(one), one.bleu),
+            (dx, dy),
+            textcoords="offset points",
+            ha="right" if dx < 0 else "left",
+            va="top" if dy < 0 else "bottom",
+            fontsize=9 if on_front else 7,
+            alpha=1.0 if on_front else 0.7,
+            color=colour,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )
+        box = note.get_window_extent(renderer)
+        if not any(box.overlaps(other) for other in taken):
+            taken.append(box)
+            return
+        note.remove()
 
 
 def _heat_maps(models: Sequence[ModelSweep], value: Callable[[Measurement], float], title: str, cmap: str) -> bytes:
