@@ -195,7 +195,7 @@ def recipe_with(folder, source, target, old="", new=""):
         ("  steps: 400", "  steps: -1", ["train.steps", "greater"]),
         ("  steps: 400", "  steps: yes", ["steps cannot be true or false"]),
         ("  steps: 400", "  steps: 400\n  betas: [2, 2]", ["train.betas"]),
-        ("  steps: 400", "  steps: 400\n  threads: 100000", ["train.threads"]),
+        ("  threads: 1", "  threads: 100000", ["train.threads"]),
         ("  steps: 400", "  steps: 400\n  valid_depths: [9-9]", ["no depth 9-9"]),
         ("encoder_layers: 2", "encoder_layers: 5000", ["model.encoder_layers"]),
         ("name: tied-multi", "name: magic", ["objective", "magic"]),
