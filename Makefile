@@ -29,10 +29,11 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/anydepth data tatoeba-en-fr demo/data
 	$(BIN)/anydepth train recipes/quickstart.yaml --out demo/run
-	$(BIN)/anydepth sweep demo/run --source demo/data/test.fr --reference demo/data/test.en --out demo/report --repeats 2
-	@for depth in 1-1 2-1 3-3; do \
-	  echo; echo "== at depth $$depth =="; \
-	  $(BIN)/anydepth translate demo/run --depth $$depth < recipes/demo.fr | paste -d '\t' recipes/demo.fr - | expand -t 44; \
+	$(BIN)/anydepth sweep demo/run --source demo/data/test.fr --reference demo/data/test.en --out demo/report --repeats 3 --batch-size 100
+	@set -e; for depth in 1-1 3-1 3-3; do \
+	  echo; echo "== at depth $$depth, beam 4 =="; \
+	  $(BIN)/anydepth translate demo/run --depth $$depth --beam 4 < recipes/demo.fr > demo/demo.$$depth.en; \
+	  paste -d '\n' recipes/demo.fr demo/demo.$$depth.en; \
 	done
 	@echo; echo "Open demo/report/index.html, or try:"
 	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate demo/run --depth 3-1"

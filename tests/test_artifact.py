@@ -163,6 +163,11 @@ def test_measurements_reach_menu_and_card(folder):
     assert "tied-multi" in card
 
 
+def test_whoever_may_read_the_folder_may_read_all_of_it(toy_run):
+    modes = {path.stat().st_mode & 0o777 for path in (toy_run / "model").iterdir()}
+    assert len(modes) == 1
+
+
 def test_no_pickle_in_a_model_folder(folder):
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "model.safetensors", "tokenizer.model", "depths.json", "README.md",

@@ -58,6 +58,20 @@ def test_settings_replace_and_add_keys(tmp_path):
     assert recipe.objective.name == "tied-multi"
 
 
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("data: {train: {tsv: x}}\ntrain:\n  steps: 1\n  steps: 2\n")
+    with pytest.raises(UserError, match="'steps' stands twice"):
+        read_recipe(path)
+
+
+def test_an_option_of_another_objective_is_explained(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("data: {train: {tsv: x}}\nobjective: {name: tied-multi, mode: exact}\n")
+    with pytest.raises(UserError, match=r"vanilla has no key objective\.mode: set the whole section"):
+        read_recipe(path, ["objective.name=vanilla"])
+
+
 @pytest.mark.parametrize(
     ("train_section", "words"),
     [

@@ -56,6 +56,7 @@ class CorpusConfig(Section):
 class DataConfig(Section):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
+    licence: str | None = Field(None, description="licence and origin of the corpus, for the model card")
     train: CorpusConfig = Field(description="the training corpus")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
     hold_out: int = Field(
@@ -104,7 +105,7 @@ class VanillaConfig(Section):
 
 
 class TiedMultiConfig(Section):
-    """The losses of all N x M exits (paper 4, Algorithm 1)."""
+    """The losses of all N x M exits (Dabre, Rubino and Fujita 2020, Algorithm 1)."""
 
     name: Literal["tied-multi"]
     mode: Literal["sampled", "exact"] = Field(

@@ -27,13 +27,24 @@ from anydepth.train.validation import Validator
 VALIDATION_BATCH = 64
 
 
+class _NoDoubleKeys(yaml.SafeLoader):
+    """YAML lets a key stand twice and takes the last; that hides mistakes."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            raise yaml.YAMLError(f"the key {twice[0]!r} stands twice in one section")
+        return super().construct_mapping(node, deep)
+
+
 def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe; `changes` are `key=value` with dotted keys, the values in YAML as well.
 
     Paths in the recipe are relative to where the command runs, as on any command line.
     """
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = yaml.load(path.read_text("utf-8"), _NoDoubleKeys)  # a SafeLoader
     except FileNotFoundError:
         raise UserError(f"there is no recipe {path}: recipes/ has some to start from") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -71,6 +82,9 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"] if part not in ("vanilla", "tied-multi"))
     others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if problem["type"] == "extra_forbidden" and key.startswith("objective."):
+        kind = problem["loc"][1]
+        return f"{kind} has no key {key}: set the whole section, for instance --set 'objective={{name: {kind}}}'"
     if problem["type"] == "extra_forbidden":
         return f"there is no key {key}; docs/recipe-keys.md lists them all{others}"
     message = problem["msg"].removeprefix("Value error, ")
@@ -85,7 +99,9 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     device = choose_device(config.device)
     objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed)
     for depth in config.valid_depths:
-        objective.menu()[depth]  # refuses an unknown one before any work
+        if depth not in objective.menu().names:
+            names = ", ".join(objective.menu().names)
+            raise UserError(f"train.valid_depths: there is no depth {depth} in this model; it has: {names}")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     with _only_process(run):
@@ -200,6 +216,7 @@ def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     names = [path.name for path in (corpus.source, corpus.target, corpus.tsv) if path is not None]
     return {
         "corpus": corpus.huggingface or ", ".join(names),
+        "licence": data.licence or "not recorded",
         "pairs_read": prepared.counts["train"]["read"],
         "pairs_trained_on": prepared.counts["train"]["kept"],
     }

@@ -17,3 +17,10 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+    path.chmod(0o666 & ~_umask())  # it makes files that only their owner can read
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

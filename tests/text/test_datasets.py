@@ -21,6 +21,10 @@ def french(tmp_path_factory) -> Path:
     return folder
 
 
+def test_what_is_fetched_is_not_writable_for_everybody(french):
+    assert not any(path.stat().st_mode & 0o002 for path in (french, *french.iterdir()))
+
+
 def test_download(french):
     assert sha256_of(french / "test.fr") == TEST_FR_SHA256
     subprocess.run(["sha256sum", "--check", "--quiet", "checksums.sha256"], cwd=french, check=True)

@@ -16,5 +16,5 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} is not available here: use auto, cpu or cuda") from error
+        raise UserError(f"device {name!r} is not available here: use auto or cpu") from error
     return device

