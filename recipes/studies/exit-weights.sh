@@ -15,7 +15,6 @@ run() {
 run vanilla --set 'objective={name: vanilla}' --set 'train.valid_depths=[]'
 run uniform --set 'objective={name: tied-multi, weights: uniform}'
 run linear --set 'objective={name: tied-multi, weights: linear}'
-run deepest-0.3 --set 'objective={name: tied-multi, weights: deepest, deepest_share: 0.3}'
 run deepest-0.5 --set 'objective={name: tied-multi, weights: deepest, deepest_share: 0.5}'
-anydepth sweep "$out"/uniform "$out"/linear "$out"/deepest-0.3 "$out"/deepest-0.5 "$out"/vanilla \
+anydepth sweep "$out"/uniform "$out"/linear "$out"/deepest-0.5 "$out"/vanilla \
   --source "$data/test.fr" --reference "$data/test.en" --out "$out/report"
