@@ -247,7 +247,7 @@ def _fail(message: str) -> NoReturn:
 
 def main() -> None:
     # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
-    # cores, that costs more than all the rest: a training step took over ten times as long.
+    # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     with _one_line_errors():
         code = typer.main.get_command(app).main(standalone_mode=False)
