@@ -3,7 +3,7 @@
 Shapes: b batch, t target or query length, s source or key length, d width, h heads, e = d / h.
 
 A layer is a function of its weights: the modules hold parameters, and `weights()` hands them out as plain tuples.
-Decoding asks once per layer and then runs without looking anything up, which at batch 1 is noticeable (docs/lab-notes.md).
+Decoding asks once per layer and then runs without looking anything up: noticeable at batch 1 (docs/lab-notes.md).
 """
 
 from typing import NamedTuple
