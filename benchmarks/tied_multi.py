@@ -6,12 +6,11 @@ python benchmarks/tied_multi.py [--repeats 5]
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 
 import torch
 import torch.nn.functional as F
-from common import interleaved, print_versions, random_batch, random_model
+from common import gradient, interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
 from anydepth.depth import SubNetwork
@@ -92,15 +91,6 @@ WAYS = {
     "sampled": lambda model, batch: objective_step(SAMPLED, model, batch),
     "vanilla": lambda model, batch: objective_step(VanillaConfig(), model, batch),
 }
-
-
-def gradient(model: Transformer, step: Callable[[], None]) -> torch.Tensor:
-    """The whole gradient as one vector."""
-    model.zero_grad()
-    step()
-    parts = [p.grad.flatten().double() for p in model.parameters() if p.grad is not None]
-    model.zero_grad()
-    return torch.cat(parts)
 
 
 def gradient_errors(batch: Batch) -> dict[str, float]:

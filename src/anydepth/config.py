@@ -65,6 +65,9 @@ class DataConfig(Section):
         description="pairs held out of train for validation, no source shared, if `valid` is not given",
     )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
+    tokenizer: Path | None = Field(
+        None, description="a model, a run or a tokenizer.model whose sub-words to use; `vocabulary` is then not used"
+    )
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
     byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
     max_tokens: int = Field(250, ge=2, description="pairs with a longer side, in sub-words, are left out")
@@ -121,7 +124,35 @@ class TiedMultiConfig(Section):
     deepest_share: float = Field(0.5, gt=0, lt=1, description="weight of the deepest exit under `weights: deepest`")
 
 
-ObjectiveConfig = Annotated[VanillaConfig | TiedMultiConfig, Field(discriminator="name")]
+class FlexibleConfig(Section):
+    """Every depth that divides a stack's is a task with layers of its own (Wang, Xiao and Zhu 2021, Algorithm 1)."""
+
+    name: Literal["flexible"]
+    strategy: Literal["head", "seq", "left", "middle-left", "optimal"] = Field(
+        "optimal", description="which layers make up each depth; `anydepth depths 12 --strategy all` draws them"
+    )
+    sides: Literal["both", "encoder", "decoder"] = Field(
+        "both", description="which stack becomes flexible; the other one always runs whole"
+    )
+    encoder_tasks: int | None = Field(
+        None, ge=1, description="encoder depths drawn for each update; empty: all of them"
+    )
+    decoder_tasks: int | None = Field(
+        None, ge=1, description="the same for the decoder; to save time, draw fewer of these first"
+    )
+
+
+class LayerDropConfig(Section):
+    """Every batch leaves out layers at random (Fan, Grave and Joulin 2020); `train.accumulate`: batches per update."""
+
+    name: Literal["layerdrop"]
+    encoder_p: float = Field(0.2, ge=0, lt=1, description="chance of each encoder layer to be left out of a batch")
+    decoder_p: float = Field(0.2, ge=0, lt=1, description="the same for the decoder")
+
+
+ObjectiveConfig = Annotated[
+    VanillaConfig | TiedMultiConfig | FlexibleConfig | LayerDropConfig, Field(discriminator="name")
+]
 
 
 Moment = Annotated[float, Field(ge=0, lt=1)]
@@ -162,6 +193,11 @@ class TrainConfig(Section):
 
 
 class Recipe(Section):
+    init_from: Path | None = Field(
+        None,
+        description="a finished model or run to start from, with its tokenizer; `model` may then be left out, "
+        "and only dropout and max_length may differ",
+    )
     data: DataConfig
     model: ModelConfig = ModelConfig()
     objective: ObjectiveConfig = VanillaConfig()

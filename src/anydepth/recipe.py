@@ -1,6 +1,5 @@
 """From a recipe file to a finished model: reads it, prepares the text, trains, and writes the artifact."""
 
-import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,18 +12,21 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from anydepth import artifact
-from anydepth.config import DataConfig, Recipe
+from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.errors import UserError
-from anydepth.files import read_json, write_atomically
+from anydepth.files import only_process, read_json, write_atomically
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
-from anydepth.objectives import Objective, make_objective
+from anydepth.objectives import OBJECTIVES, Objective, make_objective
 from anydepth.text import Batch, BatchStream, Prepared, prepare
 from anydepth.train import Trainer
-from anydepth.train.checkpoint import average_checkpoints
+from anydepth.train.checkpoint import average_checkpoints, saved_steps
+from anydepth.train.trainer import model_tensors
 from anydepth.train.validation import Validator
 
 VALIDATION_BATCH = 64
+FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
 
 
 class _NoDoubleKeys(yaml.SafeLoader):
@@ -80,7 +82,7 @@ def _apply(content: dict[str, Any], change: str) -> None:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"] if part not in ("vanilla", "tied-multi"))
+    key = ".".join(str(part) for part in problem["loc"] if part not in OBJECTIVES)
     others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "extra_forbidden" and key.startswith("objective."):
         kind = problem["loc"][1]
@@ -93,7 +95,8 @@ def _first_problem(error: ValidationError) -> str:
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
-    config = recipe.train
+    start = _start(recipe, run)
+    recipe, config = _completed(recipe, start, run), recipe.train
     if recipe.data.max_tokens >= recipe.model.max_length:
         raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
     device = choose_device(config.device)
@@ -102,6 +105,8 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if depth not in objective.menu().names:
             names = ", ".join(objective.menu().names)
             raise UserError(f"train.valid_depths: there is no depth {depth} in this model; it has: {names}")
+    for warning in objective.warnings():
+        console.print(f"note: {warning}", highlight=False, soft_wrap=True)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     with _only_process(run):
@@ -115,6 +120,8 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
 
         torch.manual_seed(config.seed)
         model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
+        if start is not None:
+            model.load_state_dict(model_tensors(start.model), strict=False)  # a shared matrix is there once
         stream = BatchStream(prepared.train, config.batch_tokens, config.seed)
         validator = _validator(recipe, prepared, objective, device)
         trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
@@ -126,19 +133,42 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     return run / "model"
 
 
+def _start(recipe: Recipe, run: Path) -> Translator | None:
+    """The model to start from. A run that has a checkpoint goes on from that and needs no other."""
+    if recipe.init_from is None or saved_steps(run):
+        return None
+    return artifact.load(recipe.init_from)
+
+
+def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
+    """A recipe with `init_from` has the model section and the tokenizer of the model it starts from."""
+    if recipe.init_from is None:
+        return recipe
+    if recipe.data.tokenizer not in (None, recipe.init_from):
+        raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
+    data = recipe.data.model_copy(update={"tokenizer": recipe.init_from})
+    if start is not None:
+        there = start.model.config
+    else:
+        record = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
+        there = ModelConfig.model_validate(record.get("model"))
+    asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
+    for key, value in asked.items():
+        if key not in FREE_TO_CHANGE and value != getattr(there, key):
+            raise UserError(
+                f"model.{key} is {value} but that of {recipe.init_from} is {getattr(there, key)}: leave out `model`"
+            )
+    return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
+
+
 @contextmanager
 def _only_process(run: Path) -> Iterator[None]:
-    """Two processes in one run folder would spoil each other's files. The lock goes with the process."""
+    """Hold the run's folder, once it is clear that it may be one."""
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file: give a folder for the run")
     if run.is_dir() and any(run.iterdir()) and not (run / "recipe.json").exists() and not (run / ".lock").exists():
         raise UserError(f"{run} is not empty and not a run: give another folder with --out")
-    run.mkdir(parents=True, exist_ok=True)
-    with open(run / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is training in {run}: wait for it, or give another --out") from None
+    with only_process(run, "training"):
         yield
 
 
@@ -198,7 +228,10 @@ def _validator(recipe: Recipe, prepared: Prepared, objective: Objective, device:
 
 def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: Objective, steps: list[int]) -> None:
     data = recipe.data
-    facts = {"data": _data_facts(data, prepared), "recipe": recipe.model_dump(mode="json", exclude={"data"})}
+    how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
+    if recipe.init_from is not None:
+        how["init_from"] = recipe.init_from.name
+    facts = {"data": _data_facts(data, prepared), "recipe": how}
     artifact.save(
         run / "model",
         recipe.model,

@@ -2,12 +2,16 @@
 
 from anydepth.config import ModelConfig, ObjectiveConfig
 from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.flexible import Flexible
+from anydepth.objectives.layerdrop import LayerDrop
 from anydepth.objectives.tied_multi import TiedMulti
 from anydepth.objectives.vanilla import Vanilla
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "vanilla": Vanilla,
     "tied-multi": TiedMulti,
+    "flexible": Flexible,
+    "layerdrop": LayerDrop,
 }
 
 __all__ = ["OBJECTIVES", "Loss", "Objective", "make_objective"]

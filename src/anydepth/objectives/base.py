@@ -42,3 +42,7 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def menu(self) -> DepthMenu:
         """The depths that a model trained this way is good at."""
+
+    def warnings(self) -> list[str]:
+        """What a user should know before a long run."""
+        return []

@@ -16,9 +16,8 @@ from anydepth.config import TiedMultiConfig
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
-from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.vanilla import loss_of_rows, real_positions
+from anydepth.objectives.losses import decode_stacked, loss_of_rows, loss_of_tasks
 from anydepth.text import Batch
 
 Table = npt.NDArray[np.float64]
@@ -64,21 +63,9 @@ class TiedMulti(Objective):
 
     def _exact(self, model: Transformer, batch: Batch) -> Loss:
         """All n x m losses: the encoder runs once, the n decoder passes are stacked on the batch."""
-        table = torch.from_numpy(self.weights()).to(batch.source.device, torch.float32)
-        n = len(table)
         exits_bsd = model.encode(batch.source, model.full, batch.source_padding)
-        padding = None if batch.source_padding is None else batch.source_padding.repeat(n, 1)
-        memory = model.memory(torch.cat(exits_bsd))
-        states = model.decode(batch.target_in.repeat(n, 1), memory, model.full, padding)
-
-        real, positions = real_positions(batch), batch.target_out.numel()
-        rows = torch.cat([real + i * positions for i in range(n)])
-        # one call over all m x n exits: each would keep a gradient of the whole output matrix
-        features_rd = model.features(torch.cat([state.flatten(0, 1)[rows] for state in states]))
-        target_r = batch.target_out.flatten()[real].repeat(n * len(states))
-        weight_r = table.T.flatten().repeat_interleave(len(real)) / len(real)
-        total, nll_r = cross_entropy(features_rd, model.output.weight, target_r, weight_r, self.label_smoothing)
-        return Loss(total, len(real), {"nll": (nll_r * weight_r).sum()})
+        states = [state.flatten(0, 1) for state in decode_stacked(model, batch, exits_bsd, model.full)]
+        return loss_of_tasks(model, states, batch, torch.from_numpy(self.weights()), self.label_smoothing)
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.

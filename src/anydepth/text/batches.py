@@ -22,6 +22,7 @@ class Batch:
     source_padding: Tensor | None  # [b, s] True at padding; None where nothing is padded
     target_tokens: int  # in target_out, EOS included, PAD not
     indices: Indices  # [b] numbers of the pairs in their store
+    number: int = 0  # its place in the epoch
 
     @classmethod
     def from_rows(
@@ -29,6 +30,7 @@ class Batch:
         sources: Sequence[Ids | list[int]],
         targets: Sequence[Ids | list[int]],
         indices: Indices | None = None,
+        number: int = 0,
     ) -> "Batch":
         """Pad rows of token ids that have neither BOS nor EOS."""
         source = _padded(sources, last=Tokenizer.EOS)
@@ -40,6 +42,7 @@ class Batch:
             source_padding=torch.from_numpy(padding) if padding.any() else None,
             target_tokens=sum(len(row) + 1 for row in targets),
             indices=np.arange(len(sources)) if indices is None else indices,
+            number=number,
         )
 
     def __len__(self) -> int:
@@ -53,6 +56,7 @@ class Batch:
             None if self.source_padding is None else self.source_padding.to(device, non_blocking=True),
             self.target_tokens,
             self.indices,
+            self.number,
         )
 
 
@@ -69,9 +73,9 @@ def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: 
     return padded
 
 
-def make_batch(store: PairStore, indices: Indices) -> Batch:
+def make_batch(store: PairStore, indices: Indices, number: int = 0) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
-    return Batch.from_rows(sources, targets, indices)
+    return Batch.from_rows(sources, targets, indices, number)
 
 
 def plan_epoch(
@@ -119,7 +123,7 @@ class BatchStream:
         return len(self._plan_of(epoch))
 
     def at(self, epoch: int, index: int) -> Batch:
-        return make_batch(self._store, self._plan_of(epoch)[index])
+        return make_batch(self._store, self._plan_of(epoch)[index], index)
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:

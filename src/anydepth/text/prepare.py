@@ -62,6 +62,7 @@ def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool 
 
 
 def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
+    given = None if config.tokenizer is None else Tokenizer.load(config.tokenizer)  # refused early if it is not there
     cleaner = Cleaner(config)
     train_counts = cleaner.counts
     cleaned = _watched(bar, "cleaned pairs", cleaner.clean(read_pairs(config.train)))
@@ -74,14 +75,7 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
         _write_pairs(work, "train", _noting_sources(cleaned, sources, seen))
     _check_usable("training", train_counts)
 
-    sentences = (sentence for pair in _read_back(work, "train") for sentence in pair)
-    tokenizer = Tokenizer.train(
-        _watched(bar, "sentences for the vocabulary", sentences),
-        config.vocabulary,
-        sample=config.vocabulary_sample,
-        byte_fallback=config.byte_fallback,
-        seed=seed,
-    )
+    tokenizer = given or _train_tokenizer(config, work, seed, bar)
     (work / "tokenizer.model").write_bytes(tokenizer.to_bytes())
 
     train = _watched(bar, "encoded pairs", _read_back(work, "train"))
@@ -101,6 +95,17 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
     notes = {"data": config.model_dump(mode="json"), "seed": seed, "counts": all_counts, "files": files}
     (work / "prepared.json").write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+
+
+def _train_tokenizer(config: DataConfig, work: Path, seed: int, bar: Progress) -> Tokenizer:
+    sentences = (sentence for pair in _read_back(work, "train") for sentence in pair)
+    return Tokenizer.train(
+        _watched(bar, "sentences for the vocabulary", sentences),
+        config.vocabulary,
+        sample=config.vocabulary_sample,
+        byte_fallback=config.byte_fallback,
+        seed=seed,
+    )
 
 
 def _hold_out(

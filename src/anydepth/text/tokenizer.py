@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import sentencepiece
 
@@ -35,6 +36,15 @@ class Tokenizer:
         if found != (cls.PAD, cls.UNK, cls.BOS, cls.EOS):
             raise UserError("the tokenizer was not made by anydepth: its pad, unk, bos and eos are not 0, 1, 2, 3")
         return tokenizer
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """From a tokenizer.model, or from the model or run that has one."""
+        places = (path, path / "tokenizer.model", path / "model" / "tokenizer.model")
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            raise UserError(f"there is no tokenizer at {path}: give a model, a finished run or a tokenizer.model")
+        return cls.from_bytes(found.read_bytes())
 
     @classmethod
     def train(

@@ -8,7 +8,7 @@ from anydepth.depth import DepthMenu
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.objectives.vanilla import translation_loss
+from anydepth.objectives.losses import translation_loss
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 

@@ -1,0 +1,25 @@
+"""The command line: a function per verb."""
+
+import os
+import sys
+
+import typer
+
+from anydepth.cli.app import app
+from anydepth.cli.depths import depths
+from anydepth.cli.failures import one_line_errors
+from anydepth.cli.measuring import sweep
+from anydepth.cli.training import data, train
+from anydepth.cli.translating import distill, translate
+
+for verb in (data, train, translate, distill, sweep, depths):  # in the order of --help
+    app.command()(verb)
+
+
+def main() -> None:
+    # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
+    # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    with one_line_errors():
+        code = typer.main.get_command(app).main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)

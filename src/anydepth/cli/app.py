@@ -1,0 +1,50 @@
+"""The command line's frame: the app, the options that verbs share, and the console for everything but results."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from anydepth import __version__
+
+if TYPE_CHECKING:
+    from anydepth.infer.translator import Translator
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
+)
+errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
+Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+LengthPenalty = Annotated[float, typer.Option(help="GNMT length penalty.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Sentences decoded together.")]
+CutLong = Annotated[bool, typer.Option("--cut-long", help="Cut lines that are too long instead of refusing them.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def load_translator(model: Path, device: str, threads: int | None) -> "Translator":
+    import torch
+
+    from anydepth.artifact import load
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load(model, device)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"anydepth {__version__}")
+        raise typer.Exit

@@ -1,0 +1,64 @@
+"""The verb that shows which layers make up each depth."""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.app import errors
+from anydepth.depth.assignment import STRATEGIES, Assignment, assign, divisors, is_prime
+from anydepth.depth.drawing import ASCII, BLOCKS, Marks, draw, draw_small, side_by_side
+
+ALL = "all"
+TASK_BALANCE = "task balance, lower is better"
+LAYER_DISTANCE = "average layer distance, higher is better"
+
+
+def depths(
+    layers: Annotated[
+        int, typer.Argument(metavar="D", min=1, max=1000, help="How many layers the stack has.", show_default=False)
+    ],
+    strategy: Annotated[str, typer.Option(help=f"{', '.join(STRATEGIES)}, or {ALL} to compare them.")] = "optimal",
+) -> None:
+    """Show which layers make up each depth of a stack of D layers that serves the depths that divide D."""
+    width, marks = shutil.get_terminal_size((80, 24)).columns, _marks(sys.stdout.encoding)
+    if strategy == ALL:
+        lines = _compared([assign(name, layers) for name in STRATEGIES], width, marks)
+    else:
+        lines = _drawn(assign(strategy, layers), width, marks)
+    if is_prime(layers):
+        errors.print(
+            f"warning: {layers} is prime, so its only depths are 1 and {layers}: "
+            f"use a number with more divisors, such as {_number_with_more_divisors(layers)}"
+        )
+    print("\n".join(lines))
+
+
+def _drawn(assignment: Assignment, width: int, marks: Marks) -> list[str]:
+    return [
+        *draw(assignment, width, marks),
+        "",
+        f"TB  {assignment.task_balance:.2f}  {TASK_BALANCE}",
+        f"ALD {assignment.average_layer_distance:.2f}  {LAYER_DISTANCE}",
+    ]
+
+
+def _compared(assignments: list[Assignment], width: int, marks: Marks) -> list[str]:
+    table = [f"{one.strategy:<12}{one.task_balance:>6.2f}{one.average_layer_distance:>8.2f}" for one in assignments]
+    meanings = f"TB: {TASK_BALANCE}; ALD: {LAYER_DISTANCE}"
+    drawings = side_by_side([draw_small(one, width, marks) for one in assignments], width)
+    return [f"{'strategy':<12}{'TB':>6}{'ALD':>8}", *table, "", meanings, "", *drawings]
+
+
+def _marks(encoding: str | None) -> Marks:
+    try:
+        (BLOCKS.used + BLOCKS.unused).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
+def _number_with_more_divisors(layers: int) -> int:
+    near = [number for number in range(layers - 2, layers + 3) if number > 1]
+    return max(near, key=lambda number: (len(divisors(number)), -abs(number - layers), -number))

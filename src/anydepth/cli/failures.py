@@ -1,0 +1,50 @@
+"""The one place that turns errors into a line and an exit code."""
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from anydepth.cli.app import errors
+from anydepth.errors import UserError
+
+OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Whatever a user can mend becomes one line on standard error and exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
+        sys.exit(141)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "; free some space and give the same command again" if full else ""
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}{advice}")
+    except MemoryError:
+        _fail(OUT_OF_MEMORY)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and re.search(r"out of memory|allocate memory", str(error)):
+            _fail(OUT_OF_MEMORY)
+        if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
+            raise
+        message = error.format_message()
+        if not message:  # a bare `anydepth` has printed its help
+            sys.exit(2)
+        _fail(f"{message} (--help shows what there is)")
+
+
+def _fail(message: str) -> NoReturn:
+    errors.print(f"anydepth: {' '.join(message.split())}")
+    sys.exit(2)

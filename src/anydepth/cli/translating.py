@@ -1,0 +1,112 @@
+"""Verbs that translate."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Model, Threads, errors, load_translator
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.infer.translator import Hypothesis
+
+Depth = Annotated[str | None, typer.Option(help="Such as 6-2.  [default: the deepest]", show_default=False)]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in sub-words.  [default: twice the source]")]
+
+
+def translate(
+    model: Model,
+    depth: Depth = None,
+    beam: Beam = 1,
+    nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,
+    length_penalty: LengthPenalty = 0.6,
+    batch_size: BatchSize = 32,
+    max_length: MaxLength = None,
+    max_source: Annotated[int | None, typer.Option(min=1, help="Longest source in sub-words.")] = None,
+    cut_long: CutLong = False,
+    source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Translate standard input to standard output, line by line."""
+    from anydepth.text.corpus import decode_lines
+
+    if sys.stdin is None or sys.stdout is None:
+        raise UserError("translate reads standard input and writes standard output: one of them is closed")
+    translator = load_translator(model, device, threads)
+    found = translator.stream(
+        decode_lines(sys.stdin.buffer, "standard input"),
+        chunk=1 if sys.stdin.isatty() else 2048,
+        depth=depth,
+        beam=beam,
+        nbest=nbest,
+        length_penalty=length_penalty,
+        batch_size=batch_size,
+        max_length=max_length,
+        max_source=max_source,
+        cut_long=cut_long,
+        source_prefix=source_prefix,
+        scores=nbest > 1,
+    )
+    _write_translations(sys.stdout.buffer, found, nbest)
+
+
+def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:
+    for number, hypotheses in enumerate(translations):
+        for one in hypotheses:
+            line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
+            out.write(line.encode("utf-8") + b"\n")
+        if sys.stdin.isatty():
+            out.flush()
+    out.flush()
+
+
+def distill(
+    model: Model,
+    source: Annotated[
+        Path, typer.Option(help="Sentences to translate, one per line; gzip is fine.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the corpus.", show_default=False)],
+    depth: Depth = None,
+    beam: Beam = 4,
+    length_penalty: LengthPenalty = 0.6,
+    batch_size: BatchSize = 64,
+    max_length: MaxLength = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Translations by people: keep the candidate closest to each.")
+    ] = None,
+    nbest: Annotated[
+        int | None, typer.Option(min=2, help="Candidates to choose from with --reference.  [default: the beam]")
+    ] = None,
+    keep_all: Annotated[
+        bool, typer.Option("--keep-all", help="A line for every line: leave out none, cut those that are too long.")
+    ] = False,
+    chunk: Annotated[int, typer.Option(min=1, help="Lines translated between two saves.")] = 2048,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Translate a corpus into one to train on. The same command again goes on where it stopped, killed or not."""
+    from anydepth.infer.distill import DistillOptions, output_names
+    from anydepth.infer.distill import distill as carry_out
+
+    translator = load_translator(model, device, threads)
+    options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
+    counts = carry_out(translator, source, out, options, reference, errors)
+    if counts.kept:
+        errors.print(
+            f"train on it: --set {_training_data(*(out / name for name in output_names(translator.languages)))}"
+        )
+    else:
+        errors.print("no line was kept, so there is nothing to train on: look at the source, or raise --max-length")
+
+
+def _training_data(source: Path, target: Path) -> str:
+    """The setting for `train`, quoted for a shell and for YAML within it."""
+    one, other = (str(p) if re.fullmatch(r"[\w./-]+", str(p)) else json.dumps(str(p)) for p in (source, target))
+    return shlex.quote(f"data.train={{source: {one}, target: {other}}}")

@@ -1,0 +1,68 @@
+"""Flexible depth by multi-task learning: each supported depth is a task with one fixed sub-network.
+
+Wang, Xiao and Zhu 2021, "Training Flexible Depth Model by Multi-Task Learning for Neural Machine Translation",
+Algorithm 1; drawing fewer tasks for each update is their Table 5.
+
+Shapes: n encoder tasks, m decoder tasks, b batch, s source length, t target length, d width, r rows.
+"""
+
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import torch
+
+from anydepth.config import FlexibleConfig
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth.assignment import Layers, assign, is_prime, menu_of
+from anydepth.model import Transformer
+from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.draws import keyed_uniform
+from anydepth.objectives.losses import decode_stacked, loss_of_tasks
+from anydepth.objectives.unused import keep_unused_in_graph
+from anydepth.text import Batch
+
+ENCODER, DECODER = 0, 1  # tell the two sides' draws apart
+
+
+class Flexible(Objective):
+    config: FlexibleConfig
+
+    def menu(self) -> DepthMenu:
+        return menu_of(self._depths(ENCODER), self._depths(DECODER))
+
+    def warnings(self) -> list[str]:
+        sizes = {"encoder": self.model_config.encoder_layers, "decoder": self.model_config.decoder_layers}
+        return [
+            f"{layers} {side} layers are a prime number: the only {side} depths are 1 and {layers}; "
+            f"{layers + 1} would have more"
+            for side, layers in sizes.items()
+            if is_prime(layers) and layers > 2 and self.config.sides in ("both", side)
+        ]
+
+    def _depths(self, side: int) -> dict[int, Layers]:
+        """The layers of each depth of one stack; of a stack that is not to be flexible, all of them."""
+        config = self.model_config
+        total = (config.encoder_layers, config.decoder_layers)[side]
+        if self.config.sides == ("decoder", "encoder")[side]:
+            return {total: tuple(range(total))}
+        return {d: tuple(sorted(layers)) for d, layers in assign(self.config.strategy, total).chosen.items()}
+
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        """The mean loss of the tasks. Each encoder depth runs once; each decoder depth takes all of them in one batch."""
+        encoders, decoders = self._draw(ENCODER, step), self._draw(DECODER, step)
+        tasks = [[SubNetwork(encoder, decoder) for decoder in decoders] for encoder in encoders]
+        exits_bsd = [model.encode(batch.source, same_encoder[0], batch.source_padding)[-1] for same_encoder in tasks]
+        states = [decode_stacked(model, batch, exits_bsd, sub)[-1].flatten(0, 1) for sub in tasks[0]]
+        weights_nm = torch.full((len(encoders), len(decoders)), 1 / (len(encoders) * len(decoders)))
+        loss = loss_of_tasks(model, states, batch, weights_nm, self.label_smoothing)
+        return replace(loss, total=keep_unused_in_graph(loss.total, model, chain.from_iterable(tasks)))
+
+    def _draw(self, side: int, step: int) -> list[Layers]:
+        """The layers of the depths that this update trains on one side, shallow to deep; alike in every process."""
+        depths = list(self._depths(side).values())
+        wanted = (self.config.encoder_tasks, self.config.decoder_tasks)[side]
+        if wanted is None or wanted >= len(depths):
+            return depths
+        order = keyed_uniform(self.seed, step, side, np.arange(len(depths))).argsort()
+        return [depths[place] for place in sorted(order[:wanted])]

@@ -1,0 +1,54 @@
+"""LayerDrop: each batch runs a random sub-network, so that any may be cut out of the finished model.
+
+Fan, Grave and Joulin 2020, "Reducing Transformer Depth on Demand with Structured Dropout". With several batches per
+update (`train.accumulate`) every one draws its own layers.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from anydepth.config import LayerDropConfig
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth.assignment import Layers, menu_of, spread
+from anydepth.model import Transformer
+from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.draws import keyed_uniform
+from anydepth.objectives.losses import translation_loss
+from anydepth.objectives.unused import keep_unused_in_graph
+from anydepth.text import Batch
+
+ENCODER, DECODER = 0, 1  # tell the two sides' draws apart
+
+
+class LayerDrop(Objective):
+    config: LayerDropConfig
+
+    def menu(self) -> DepthMenu:
+        """Layers spread evenly, at every depth."""
+        n, m = self.model_config.encoder_layers, self.model_config.decoder_layers
+        encoder = {depth: spread(n, depth) for depth in range(1, n + 1)}
+        decoder = {depth: spread(m, depth) for depth in range(1, m + 1)}
+        return menu_of(encoder, decoder)
+
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        sub = self.draw(batch, step)
+        loss = translation_loss(model, batch, sub, self.label_smoothing)
+        return replace(loss, total=keep_unused_in_graph(loss.total, model, [sub]))
+
+    def draw(self, batch: Batch, step: int) -> SubNetwork:
+        """The layers that this batch runs: a draw for the batch, not for each sentence, so that leaving out saves time.
+
+        Processes that share a batch draw alike.
+        """
+        config, model = self.config, self.model_config
+        return SubNetwork(
+            self._kept(batch, step, ENCODER, model.encoder_layers, config.encoder_p),
+            self._kept(batch, step, DECODER, model.decoder_layers, config.decoder_p),
+        )
+
+    def _kept(self, batch: Batch, step: int, side: int, layers: int, p: float) -> Layers:
+        uniform = keyed_uniform(self.seed, step, batch.number, side, np.arange(layers))
+        kept = np.flatnonzero(uniform >= p)
+        # A stack without any layer would not be a depth that anyone asks for: the last one to go stays.
+        return tuple(int(layer) for layer in kept) if len(kept) else (int(uniform.argmax()),)

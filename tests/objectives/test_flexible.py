@@ -1,0 +1,121 @@
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anydepth.config import FlexibleConfig, ModelConfig
+from anydepth.depth.assignment import STRATEGIES, assign
+from anydepth.model import Transformer
+from anydepth.objectives import make_objective
+from anydepth.objectives.flexible import Flexible
+from anydepth.text import Batch
+
+CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=6, decoder_layers=4, dropout=0.0)
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(CONFIG, 40)
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return Batch.from_rows([[5, 6, 7, 8], [9, 10], [11, 12, 13]], [[20, 21, 22], [23, 24, 25, 26], [27]])
+
+
+def flexible(config: ModelConfig = CONFIG, **options) -> Flexible:
+    objective = make_objective(FlexibleConfig(name="flexible", **options), config, 0.1, seed=1)
+    assert isinstance(objective, Flexible)
+    return objective
+
+
+def loss_of_task(model, batch, sub):
+    """Lines 8 and 9 of Algorithm 1, for one task."""
+    logits = model(batch.source, batch.target_in, sub, batch.source_padding)
+    return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1)
+
+
+def gradients(model, loss):
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(model.parameters(), found, strict=True)]
+
+
+def test_the_documented_strategies_are_the_real_ones():
+    assert set(get_args(FlexibleConfig.model_fields["strategy"].annotation)) == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_loss_is_the_mean_over_all_tasks_with_its_gradients(model, batch, strategy):
+    objective = flexible(strategy=strategy)
+    subs = [entry.subnetwork for entry in objective.menu()]
+    assert len(subs) == 4 * 3
+    naive = sum(loss_of_task(model, batch, sub) for sub in subs) / len(subs)
+    loss = objective(model, batch, step=1)
+    assert loss.tokens == batch.target_tokens == 11
+    torch.testing.assert_close(loss.total, naive, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(gradients(model, loss.total), gradients(model, naive), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_menu_of_a_12_6_model_has_24_depths_with_the_layers_of_the_strategy():
+    menu = flexible(CONFIG.model_copy(update={"encoder_layers": 12, "decoder_layers": 6})).menu()
+    assert menu.names == [f"{n}-{m}" for n in (1, 2, 3, 4, 6, 12) for m in (1, 2, 3, 6)]
+    assert menu.deepest.name == "12-6"
+    assert menu["4-2"].subnetwork.encoder == (1, 5, 7, 11)  # layers 2, 6, 8, 12
+    assert menu["4-2"].subnetwork.decoder == assign("optimal", 6).layers(2)
+
+
+@pytest.mark.parametrize(
+    ("sides", "names"),
+    [("encoder", ["1-4", "2-4", "3-4", "6-4"]), ("decoder", ["6-1", "6-2", "6-4"])],
+)
+def test_one_side_alone(model, batch, sides, names):
+    objective = flexible(sides=sides)
+    assert objective.menu().names == names
+    naive = sum(loss_of_task(model, batch, entry.subnetwork) for entry in objective.menu()) / len(names)
+    torch.testing.assert_close(objective(model, batch, step=1).total, naive, rtol=1e-5, atol=1e-6)
+
+
+def test_drawn_tasks_are_a_product_of_depths_and_estimate_the_whole_loss_without_bias(model, batch):
+    """Every pair of draws of one encoder and one decoder depth comes up, and on average equally often."""
+    sampled, whole = flexible(encoder_tasks=2, decoder_tasks=1), flexible()
+    steps = 600
+    with torch.no_grad():
+        totals = torch.stack([sampled(model, batch, step).total for step in range(steps)])
+        expected = whole(model, batch, 0).total
+    assert abs(float(totals.mean() - expected)) < 4 * float(totals.std()) / steps**0.5
+    assert len({round(float(total), 5) for total in totals}) == 6 * 3  # 2 of 4 encoder depths, 1 of 3 decoder depths
+
+
+def test_draws_depend_on_seed_and_step_alone(model, batch):
+    sampled = flexible(encoder_tasks=2, decoder_tasks=1)
+    other = Batch.from_rows([[5, 6]], [[20, 21]])
+    for step in range(20):
+        ran = [tuple(sampled._draw(side, step)) for side in (0, 1)]
+        sampled(model, other, step)
+        assert ran == [tuple(sampled._draw(side, step)) for side in (0, 1)]
+    assert len({tuple(sampled._draw(0, step)) for step in range(20)}) > 1
+
+
+def test_layers_of_tasks_not_drawn_get_a_gradient_of_zero(model, batch):
+    sampled = flexible(encoder_tasks=1, decoder_tasks=1)
+    seen_zero = 0
+    for step in range(8):
+        used = set(sampled._draw(0, step)[0])
+        model.zero_grad()
+        sampled(model, batch, step).total.backward()
+        for index, layer in enumerate(model.encoder.layers):
+            total = sum(float(p.grad.abs().sum()) for p in layer.parameters())
+            assert (total > 0) == (index in used)
+            seen_zero += index not in used
+    assert seen_zero
+
+
+def test_a_prime_depth_is_warned_of():
+    prime = CONFIG.model_copy(update={"encoder_layers": 7})
+    assert len(flexible(prime).warnings()) == 1
+    assert "prime" in flexible(prime).warnings()[0]
+    assert flexible(prime, sides="decoder").warnings() == []
+    assert flexible().warnings() == []
