@@ -51,6 +51,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/flexible.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/distill.py
 
 clean:
 	rm -rf demo $(VENV)

@@ -71,7 +71,8 @@ def toy_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def toy_run(toy_recipe: Path) -> Path:
     """A finished run: tied-multi 2-2, trained for real, good at all four depths. Do not write to it."""
-    from anydepth.recipe import read_recipe, train
+    from anydepth.recipe import train
+    from anydepth.recipe_file import read_recipe
 
     run = toy_recipe.parent / "run"
     train(read_recipe(toy_recipe), run, Console(stderr=True))

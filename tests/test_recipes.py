@@ -11,7 +11,8 @@ from rich.console import Console
 import anydepth
 from anydepth.config import keys_as_markdown
 from anydepth.errors import UserError
-from anydepth.recipe import read_recipe, train
+from anydepth.recipe import train
+from anydepth.recipe_file import read_recipe
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))

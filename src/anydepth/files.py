@@ -1,5 +1,6 @@
 """Writing so that a reader sees the old file or the new one, never half of it."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -84,6 +85,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_process(folder: Path, doing: str) -> Iterator[None]:
+    """Two processes in one folder would spoil each other's files. The lock goes with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is {doing} in {folder}: wait for it, or give another --out") from None
+        yield
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:

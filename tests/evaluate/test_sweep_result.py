@@ -68,6 +68,13 @@ def test_comparison_finds_winners_differences_and_chance() -> None:
     assert comparison.mean_differences["better"] == pytest.approx((BLEU[GOOD] - BLEU[POOR]) / 5)
 
 
+def test_two_models_that_score_nothing_do_not_differ() -> None:
+    nonsense = [ModelSweep(label, (measurement(1, 1, 1.0, (label,) * 4),)) for label in ("x", "y")]
+    comparison = compare(nonsense, REFERENCES, samples=50)
+    assert comparison.shared[0].p_values == {"y": 1.0}
+    assert comparison.verdict == "no model is best at any of 1 depth: all are ties"
+
+
 def test_bootstrap_tells_a_clear_difference_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     lines = [f"sentence number {i} has a few more words" for i in range(100)]

@@ -8,32 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
 from anydepth import artifact
-from anydepth.config import ModelConfig
-from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.result import SweepResult
 from anydepth.evaluate.sweep import sweep
 from anydepth.infer.translator import Translator
-from anydepth.model import Transformer
-from anydepth.text import Tokenizer
-
-SOURCES = [f"number {i} and number {i + 1} make a sum" for i in range(6)]
-REFERENCES = [line.upper() for line in SOURCES]
-QUIET = Console(file=io.StringIO())
-
-
-def save_model(folder: Path, layers: int) -> Translator:
-    torch.manual_seed(layers)
-    config = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=layers, decoder_layers=layers, max_length=64)
-    tokenizer = Tokenizer.train(iter(SOURCES * 20), 280, sample=1000, byte_fallback=True, seed=1)
-    model = Transformer(config, tokenizer.vocabulary_size)
-    menu = DepthMenu.every_prefix(layers, layers)
-    tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(folder, config, tensors, tokenizer, menu, ("en", "EN"), {})
-    return artifact.load(folder)
 
 
 @pytest.fixture(autouse=True)

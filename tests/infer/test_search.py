@@ -103,6 +103,24 @@ def test_limits_hold_and_nothing_special_is_generated(beam):
             assert all(token > EOS for token in one.tokens)
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_has_ended_is_what_eos_came_for(beam):
+    """A score counts EOS or does not: only one of the two agrees with the scorer."""
+    model = make_model()
+    limits = [6, 7, 8, 9, 10]
+    options = SearchOptions(beam=beam, nbest=beam, length_penalty=0.0)
+    kinds = set()
+    for source, limit, candidates in zip(
+        SOURCES, limits, search(model, model.full, SOURCES, limits, options), strict=True
+    ):
+        for one in candidates:
+            kinds.add(one.ended)
+            assert one.ended == (len(one.tokens) < limit)
+            assert one.score == pytest.approx(score_of(model, model.full, source, one.tokens, one.ended), abs=1e-4)
+            assert one.score != pytest.approx(score_of(model, model.full, source, one.tokens, not one.ended), abs=1e-3)
+    assert kinds == {True, False}
+
+
 @pytest.mark.parametrize("beam", [1, 2])
 def test_minimum_length(beam):
     model = make_model()

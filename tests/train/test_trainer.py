@@ -15,7 +15,8 @@ import anydepth
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.recipe import read_recipe, train
+from anydepth.recipe import train
+from anydepth.recipe_file import read_recipe
 from anydepth.text import Batch, BatchStream, make_batch, prepare
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
 from anydepth.train.logs import read_log

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anydepth.cli.app import errors
-from anydepth.depth.assignment import STRATEGIES, Assignment, assign, divisors, is_prime
+from anydepth.depth.assignment import STRATEGIES, Assignment, assign, warning_of_prime
 from anydepth.depth.drawing import ASCII, BLOCKS, Marks, draw, draw_small, side_by_side
 
 ALL = "all"
@@ -27,11 +27,8 @@ def depths(
         lines = _compared([assign(name, layers) for name in STRATEGIES], width, marks)
     else:
         lines = _drawn(assign(strategy, layers), width, marks)
-    if is_prime(layers):
-        errors.print(
-            f"warning: {layers} is prime, so its only depths are 1 and {layers}: "
-            f"use a number with more divisors, such as {_number_with_more_divisors(layers)}"
-        )
+    if warning := warning_of_prime(layers):
+        errors.print(f"warning: {warning}")
     print("\n".join(lines))
 
 
@@ -57,8 +54,3 @@ def _marks(encoding: str | None) -> Marks:
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return BLOCKS
-
-
-def _number_with_more_divisors(layers: int) -> int:
-    near = [number for number in range(layers - 2, layers + 3) if number > 1]
-    return max(near, key=lambda number: (len(divisors(number)), -abs(number - layers), -number))

@@ -1,6 +1,7 @@
 """Verbs that measure."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,8 @@ from rich.console import Console
 from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors, load_translator
 from anydepth.depth.assignment import STRATEGIES
 from anydepth.errors import UserError
+
+PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
 def sweep(
@@ -72,7 +75,7 @@ def sweep(
         reference_name=reference.name,
         console=errors,
     )
-    print_table(result, Console())
+    print_table(result, Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH))
     for label, members in translators.items():
         for member in members:
             remember(member, result, label, console=errors)

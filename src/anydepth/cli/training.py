@@ -30,7 +30,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
-    from anydepth.recipe import read_recipe
     from anydepth.recipe import train as carry_out
+    from anydepth.recipe_file import read_recipe
 
     carry_out(read_recipe(recipe, set_ or []), out, errors)

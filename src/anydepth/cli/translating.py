@@ -108,5 +108,8 @@ def distill(
 
 def _training_data(source: Path, target: Path) -> str:
     """The setting for `train`, quoted for a shell and for YAML within it."""
-    one, other = (str(p) if re.fullmatch(r"[\w./-]+", str(p)) else json.dumps(str(p)) for p in (source, target))
+    one, other = (
+        str(p) if re.fullmatch(r"[\w./-]+", str(p)) else json.dumps(str(p), ensure_ascii=False)
+        for p in (source, target)
+    )
     return shlex.quote(f"data.train={{source: {one}, target: {other}}}")

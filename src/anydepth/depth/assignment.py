@@ -19,8 +19,15 @@ def divisors(layers: int) -> list[int]:
     return [d for d in range(1, layers + 1) if layers % d == 0]
 
 
-def is_prime(layers: int) -> bool:
-    return len(divisors(layers)) == 2
+def warning_of_prime(layers: int) -> str | None:
+    """What a user should know of a stack that has hardly any depths; with 2 layers, 1 and 2 are all there could be."""
+    if len(divisors(layers)) != 2 or layers == 2:
+        return None
+    near = range(layers - 2, layers + 3)
+    better = max(near, key=lambda number: (len(divisors(number)), -abs(number - layers), -number))
+    return (
+        f"{layers} is prime, so its only depths are 1 and {layers}: use a number with more divisors, such as {better}"
+    )
 
 
 def _head(total: int) -> dict[int, Layers]:

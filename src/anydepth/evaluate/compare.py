@@ -49,6 +49,20 @@ class Comparison:
         return {label: sum(row.winner == label for row in self.shared) for label in self.labels}
 
     @property
+    def ties(self) -> int:
+        return sum(row.winner is None for row in self.shared)
+
+    @property
+    def verdict(self) -> str:
+        """Who is best at how many depths, most first."""
+        depths = f"{len(self.shared)} depth{'s' if len(self.shared) > 1 else ''}"
+        if self.ties == len(self.shared):
+            return f"no model is best at any of {depths}: all are ties"
+        (most, count), *others = sorted(self.wins.items(), key=lambda item: -item[1])
+        rest = "".join(f", {label} at {fewer}" for label, fewer in others)
+        return f"{most} is best at {count} of {depths}{rest}" + (f"; ties: {self.ties}" if self.ties else "")
+
+    @property
     def mean_bleu(self) -> dict[str, float]:
         """Of each model over those of these depths that it has."""
         values = {label: [row.bleu[label] for row in self.shared if label in row.bleu] for label in self.labels}
@@ -70,6 +84,7 @@ class Comparison:
             "models": list(self.labels),
             "depths": [asdict(row) for row in self.shared],
             "wins": self.wins,
+            "ties": self.ties,
             "mean_bleu": self.mean_bleu,
             "mean_differences": self.mean_differences,
         }
@@ -99,7 +114,8 @@ def _shared_depth(depth: str, bleu: dict[str, float], p_values: dict[str, float]
         depth=depth,
         bleu=bleu,
         differences={label: bleu[label] - bleu[first] for label in others},
-        p_values=p_values,
+        # Where nothing differs sacreBLEU gives the smallest p there is: no resample exceeds a difference of 0.
+        p_values={label: 1.0 if bleu[label] == bleu[first] else p_values[label] for label in others},
         winner=winners[0] if len(winners) == 1 else None,
     )
 
@@ -107,7 +123,7 @@ def _shared_depth(depth: str, bleu: dict[str, float], p_values: dict[str, float]
 def _p_values(
     outputs: dict[str, tuple[str, ...]], references: Sequence[str], samples: int, seed: int
 ) -> dict[str, float]:
-    first, *others = outputs
+    _, *others = outputs
     with _sacrebleu_seed(seed):
         test = PairedTest(
             [(label, list(lines)) for label, lines in outputs.items()],
@@ -118,8 +134,7 @@ def _p_values(
         )
         _, results = test()
     found = {label: result.p_value for label, result in zip(outputs, results["BLEU"], strict=True)}
-    # sacreBLEU gives two identical systems the smallest p there is: no resample exceeds a difference of 0.
-    return {label: 1.0 if outputs[label] == outputs[first] else float(found[label]) for label in others}
+    return {label: float(found[label]) for label in others}
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
@@ -16,7 +17,8 @@ from anydepth.evaluate.compare import Comparison
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 
 DPI = 150
-COLUMNS_OF_PANELS = 2
+WIDEST = 12.5  # inches; a row of panels
+POINTS_WITH_NAMES = 40
 NARROWEST = 4.2  # inches; a title must fit
 INK = "#22262b"
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
@@ -35,7 +37,7 @@ def time_maps(models: Sequence[ModelSweep]) -> bytes:
 
 
 def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: str) -> bytes:
-    """BLEU of the model called `label` minus that of the first, at the depths that all models share."""
+    """BLEU of the model called `label` minus that of the first, where both have a depth; boxed where it beats all."""
     model = next(model for model in models if model.label == label)
     differences = {row.depth: row.differences[label] for row in comparison.shared if label in row.differences}
     grid = _grid(model, lambda one: differences.get(one.depth, math.nan))
@@ -43,8 +45,10 @@ def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: 
     figure = _figure(*_panel_size(model))
     axes = figure.subplots()
     _draw_grid(axes, model, grid, cmap="RdBu", low=-most, high=most, number="{:+.1f}")
+    won = {row.depth for row in comparison.shared if row.winner == label}
+    _box_cells(axes, _grid(model, lambda one: float(one.depth in won)))
     axes.set_title(f"{label} minus {comparison.first}", fontsize=11, color=INK)
-    _title_and_colour_bar(figure, [axes], "Difference in BLEU")
+    _title_and_colour_bar(figure, [axes], "Difference in BLEU" + (", boxed: best of all models" if won else ""))
     return _png(figure)
 
 
@@ -80,14 +84,17 @@ def _points(measurements: Sequence[Measurement]) -> tuple[list[float], list[floa
 
 
 def _name_points(figure: Figure, axes: Axes, models: Sequence[ModelSweep]) -> None:
-    """Write the depth beside each point, those of the fronts first, in a free place around it; else not at all."""
+    """Write the depth beside each point, those of the fronts first, in a free place around it; else not at all.
+
+    Where there are many points, those off the fronts stay nameless.
+    """
     figure.draw_without_rendering()  # settles the layout, and with it where the points are
     renderer = FigureCanvasAgg(figure).get_renderer()
     places = [(-5, 4), (6, -4), (6, 4), (-5, -4)]
     everyone = [one for model in models for one in model.measurements]
     centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in everyone]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in centres]
-    for on_front in (True, False):
+    for on_front in (True, False) if len(everyone) <= POINTS_WITH_NAMES else (True,):
         for index, model in enumerate(models):
             for one in model.measurements:
                 if (one in model.front) == on_front:
@@ -130,10 +137,11 @@ def _heat_maps(models: Sequence[ModelSweep], value: Callable[[Measurement], floa
     high = max(float(np.nanmax(grid)) for grid in grids)
     if low == high:  # one entry: a colour scale needs two ends
         low, high = low - 0.5, high + 0.5
-    across = min(COLUMNS_OF_PANELS, len(models))
-    down = math.ceil(len(models) / across)
     sizes = [_panel_size(model) for model in models]
-    figure = _figure(across * max(width for width, _ in sizes), down * max(height for _, height in sizes))
+    width, height = max(width for width, _ in sizes), max(height for _, height in sizes)
+    across = len(models) if len(models) * width <= WIDEST else min(2, len(models))
+    down = math.ceil(len(models) / across)
+    figure = _figure(across * width, down * height)
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     number = "{:.1f}" if high < 1000 else "{:.0f}"
     for axes, model, grid in zip(panels, models, grids, strict=False):
@@ -166,6 +174,14 @@ def _draw_grid(axes: Axes, model: ModelSweep, grid: Grid, *, cmap: str, low: flo
             is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
             ink = "white" if is_dark else INK
             axes.text(column, row, number.format(cell), ha="center", va="center", fontsize=10, color=ink)
+
+
+def _box_cells(axes: Axes, marked: Grid) -> None:
+    for row, column in np.argwhere(marked == 1):
+        corner = (column - 0.46, row - 0.46)
+        seen_on_any_colour = [withStroke(linewidth=4, foreground="white")]
+        box = Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.8, path_effects=seen_on_any_colour)
+        axes.add_patch(box)
 
 
 def _panel_size(model: ModelSweep) -> tuple[float, float]:

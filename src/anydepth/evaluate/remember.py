@@ -1,12 +1,13 @@
 """Write what a sweep measured into the model folder, where depth selection and the model card read it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
 from anydepth import artifact
 from anydepth.depth import DepthMenu
-from anydepth.evaluate.measurement import Measurement, ModelSweep
+from anydepth.evaluate.measurement import Measurement
 from anydepth.evaluate.result import SweepResult
 from anydepth.infer.translator import Translator
 
@@ -16,15 +17,20 @@ def remember(
 ) -> bool:
     """Record the measurements of the model called `label` (by default the only one); say whether they were.
 
+    Of a family each member gets those of its own depths. What a model did at depths that it was forced to is not
+    recorded: nobody should pick one of them.
     A sweep of some depths joins the others' measurements only if those were made in the same way: costs from
     two machines in one menu would mislead whoever picks a depth by them.
     """
     console = console or Console(stderr=True)
-    model = result.models[0] if label is None else result.model(label)
-    measured_on = _measured_on(result)
-    if translator.folder is None:
+    if translator.folder is None or result.conditions.forced:
         return False
-    if not _comparable(translator.menu, model, measured_on):
+    model = result.models[0] if label is None else result.model(label)
+    own = [one for one in model.measurements if one.depth in translator.menu.names]
+    measured_on = _measured_on(result)
+    if not own:
+        return False
+    if not _comparable(translator.menu, own, measured_on):
         console.print(
             f"warning: {translator.folder.name} keeps its earlier measurements, made under other conditions: "
             "sweep all its depths to replace them",
@@ -33,7 +39,7 @@ def remember(
             soft_wrap=True,
         )
         return False
-    for one in model.measurements:
+    for one in own:
         translator.menu.measured(one.depth, _cost(one), _quality(one))
     translator.menu.measured_on = measured_on
     try:
@@ -68,8 +74,8 @@ def _measured_on(result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _comparable(menu: DepthMenu, model: ModelSweep, measured_on: dict[str, Any]) -> bool:
-    swept = {one.depth for one in model.measurements}
+def _comparable(menu: DepthMenu, measurements: Sequence[Measurement], measured_on: dict[str, Any]) -> bool:
+    swept = {one.depth for one in measurements}
     others_measured = any(entry.cost for entry in menu if entry.name not in swept)
     return not others_measured or _without_date(menu.measured_on) == _without_date(measured_on)
 

@@ -12,6 +12,8 @@ from anydepth.errors import UserError
 from anydepth.evaluate import plots
 from anydepth.evaluate.compare import SIGNIFICANT
 from anydepth.evaluate.examples import pick_examples
+from anydepth.evaluate.grid import lay_out
+from anydepth.evaluate.grid_table import letters
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.result import SweepResult
 from anydepth.files import write_atomically
@@ -111,6 +113,8 @@ def render(result: SweepResult, pictures: dict[str, bytes]) -> str:
         result=result,
         conditions=result.conditions,
         comparison=result.comparison,
+        grid=lay_out(result.comparison, result.models) if result.comparison else None,
+        letters=letters(result.labels),
         models=[
             {
                 "sweep": model,

@@ -29,6 +29,7 @@ class Conditions:
     machine: str
     date: str
     versions: dict[str, str]
+    forced: str | None = None  # the strategy whose depths were measured in place of the models' own
 
 
 @dataclass(frozen=True)

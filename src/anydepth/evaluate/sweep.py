@@ -3,7 +3,6 @@
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -11,9 +10,9 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from anydepth.depth import MenuEntry
 from anydepth.errors import UserError
 from anydepth.evaluate.compare import compare
+from anydepth.evaluate.jobs import Families, Job, families_of, jobs_of
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.result import Conditions, SweepResult, now, versions
@@ -22,24 +21,13 @@ from anydepth.infer.translator import Hypothesis, Translator
 WARM_UP_SENTENCES = 8
 
 
-@dataclass
-class _Job:
-    """One depth of one model, and what its passes over the test set have given so far."""
-
-    label: str
-    translator: Translator
-    entry: MenuEntry
-    seconds: list[float] = field(default_factory=list)
-    outputs: tuple[str, ...] = ()
-    output_tokens: int = 0
-
-
 def sweep(
-    translators: Mapping[str, Translator],
+    translators: Mapping[str, Translator | Sequence[Translator]],
     sources: Sequence[str],
     references: Sequence[str],
     *,
     depths: Sequence[str] | None = None,
+    force: str | None = None,
     beam: int = 1,
     length_penalty: float = 0.6,
     batch_size: int = 32,
@@ -52,11 +40,16 @@ def sweep(
 ) -> SweepResult:
     """Measure every depth of every model, or `depths` alone; with several models, each where it has them.
 
+    Several translators under one label are a family, such as a model trained for each depth: their depths together
+    count as one model's. `force` names a strategy of depth/assignment.py whose depths replace those of the menus.
     Time is the median of `repeats` passes. A pass goes round all depths before the next one starts, so that a
     slow minute of the machine spreads over all of them. `samples` are those of the paired bootstrap between
-    models; `source_name` and `reference_name` appear in the report. The bar goes to `console`, by default stderr.
+    models; `source_name` and `reference_name` appear in the report. The bar goes to `console`, by default stderr;
+    where that is no terminal, a line for each pass.
     """
-    _check(translators, sources, references, repeats)
+    families = families_of(translators, force)
+    _check(sources, references, repeats)
+    jobs = jobs_of(families, depths)
     conditions = Conditions(
         source_file=Path(source_name).name,
         reference_file=Path(reference_name).name,
@@ -66,27 +59,23 @@ def sweep(
         batch_size=batch_size,
         cut_long=cut_long,
         repeats=repeats,
-        device=_devices(translators),
+        device=_devices(families),
         threads=torch.get_num_threads(),
         machine=platform.machine(),
         date=now(),
         versions=versions(),
+        forced=force,
     )
-    jobs = _jobs(translators, depths)
     _run(jobs, sources, conditions, console or Console(stderr=True))
     models = tuple(
         ModelSweep(label, tuple(_measurement(job, references) for job in jobs if job.label == label))
-        for label in translators
+        for label in families
     )
     comparison = compare(models, references, samples=samples) if len(models) > 1 else None
     return SweepResult(models, tuple(sources), tuple(references), conditions, comparison)
 
 
-def _check(
-    translators: Mapping[str, Translator], sources: Sequence[str], references: Sequence[str], repeats: int
-) -> None:
-    if not translators:
-        raise UserError("give at least one model to evaluate")
+def _check(sources: Sequence[str], references: Sequence[str], repeats: int) -> None:
     if len(sources) != len(references):
         raise UserError(
             f"the source has {len(sources)} lines but the reference has {len(references)}: "
@@ -98,43 +87,30 @@ def _check(
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
 
 
-def _devices(translators: Mapping[str, Translator]) -> str:
-    devices = (str(next(translator.model.parameters()).device) for translator in translators.values())
-    return ", ".join(dict.fromkeys(devices))
+def _devices(families: Families) -> str:
+    models = (member.model for members in families.values() for member in members)
+    return ", ".join(dict.fromkeys(str(next(model.parameters()).device) for model in models))
 
 
-def _jobs(translators: Mapping[str, Translator], depths: Sequence[str] | None) -> list[_Job]:
-    wanted = None if depths is None else list(dict.fromkeys(depths))
-    menus = {label: translator.menu for label, translator in translators.items()}
-    known = {name for menu in menus.values() for name in menu.names}
-    jobs = []
-    for label, menu in menus.items():
-        names = menu.names if wanted is None else [name for name in wanted if name in menu.names]
-        unknown = [name for name in wanted or [] if name not in known]
-        # The menu itself refuses what no model has, and the first wish if this model has none of them.
-        refused = unknown or (wanted if wanted and not names else [])
-        jobs += [_Job(label, translators[label], menu[name]) for name in [*refused, *names]]
-    if not jobs:
-        raise UserError("there are no depths to measure: name at least one, or none to measure them all")
-    return jobs
-
-
-def _run(jobs: list[_Job], sources: Sequence[str], conditions: Conditions, console: Console) -> None:
+def _run(jobs: list[Job], sources: Sequence[str], conditions: Conditions, console: Console) -> None:
     current = TextColumn("{task.description}", markup=False)
     columns = (current, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    passes = [(repeat, job) for repeat in range(1, conditions.repeats + 1) for job in jobs]
     # A lazy refresh: the bar must not take time from what it watches.
     with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("warming up", total=len(jobs) * conditions.repeats * len(sources))
+        bar = progress.add_task("warming up", total=len(passes) * len(sources))
         for job in jobs:
             _hypotheses(job, sources[:WARM_UP_SENTENCES], conditions)
-        for repeat in range(conditions.repeats):
-            for job in jobs:
-                description = f"{job.label} {job.entry.name}, pass {repeat + 1} of {conditions.repeats}"
-                progress.update(bar, description=description)
-                _run_pass(job, sources, conditions, lambda count: progress.advance(bar, count))
+        for done, (repeat, job) in enumerate(passes, 1):
+            name = f"{job.label} {job.entry.name}"
+            progress.update(bar, description=f"{name}, pass {repeat} of {conditions.repeats}")
+            _run_pass(job, sources, conditions, lambda count: progress.advance(bar, count))
+            if not console.is_terminal:
+                line = f"sweep: {name}, {done} of {len(passes)} done"
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _run_pass(job: _Job, sources: Sequence[str], conditions: Conditions, on_ready: Callable[[int], None]) -> None:
+def _run_pass(job: Job, sources: Sequence[str], conditions: Conditions, on_ready: Callable[[int], None]) -> None:
     start = time.perf_counter()
     hypotheses = _hypotheses(job, sources, conditions, on_ready)
     job.seconds.append(time.perf_counter() - start)
@@ -144,7 +120,7 @@ def _run_pass(job: _Job, sources: Sequence[str], conditions: Conditions, on_read
 
 
 def _hypotheses(
-    job: _Job, sources: Sequence[str], conditions: Conditions, on_ready: Callable[[int], None] | None = None
+    job: Job, sources: Sequence[str], conditions: Conditions, on_ready: Callable[[int], None] | None = None
 ) -> list[Hypothesis]:
     lists = job.translator.hypotheses(
         sources,
@@ -158,11 +134,11 @@ def _hypotheses(
     return [best for best, *_ in lists]
 
 
-def _measurement(job: _Job, references: Sequence[str]) -> Measurement:
+def _measurement(job: Job, references: Sequence[str]) -> Measurement:
     return Measurement(
         depth=job.entry.name,
-        encoder_layers=len(job.entry.subnetwork.encoder),
-        decoder_layers=len(job.entry.subnetwork.decoder),
+        encoder_layers=job.layers[0],
+        decoder_layers=job.layers[1],
         quality=score(job.outputs, references),
         seconds=median(job.seconds),
         seconds_of_passes=tuple(job.seconds),

@@ -1,15 +1,20 @@
 """A sweep as tables on the terminal."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from anydepth.evaluate.compare import SIGNIFICANT, Comparison
+from anydepth.evaluate.grid import lay_out
+from anydepth.evaluate.grid_table import SIGNIFICANT_MARK, grid_lines, legend, letters
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.result import SweepResult
 
 FRONT_MARK = "*"
+TITLE_OF_COMPARISON = "BLEU of the models"
 
 
 def print_table(result: SweepResult, console: Console) -> None:
@@ -20,7 +25,7 @@ def print_table(result: SweepResult, console: Console) -> None:
         console.print(_bleu_grid(model, console))
         console.print()
     if result.comparison is not None:
-        _print_comparison(result.comparison, console)
+        _print_comparison(result.comparison, result.models, console)
     for name, signature in result.signatures.items():
         console.print(f"{name}: {signature}", soft_wrap=True, highlight=False)
 
@@ -61,23 +66,55 @@ def _bleu_grid(model: ModelSweep, console: Console) -> Table:
     return table
 
 
-def _print_comparison(comparison: Comparison, console: Console) -> None:
+def _print_comparison(comparison: Comparison, models: Sequence[ModelSweep], console: Console) -> None:
     if not comparison.shared:
         console.print("The models have no depth in common, so there is nothing to compare.\n")
         return
-    headers = [comparison.first]
+    grid = lay_out(comparison, models)
+    lines = grid_lines(grid)
+    if min(len(grid.rows), len(grid.columns)) >= 2 and max(line.cell_len for line in lines) <= console.width:
+        console.print(Text("\n").join([Text(TITLE_OF_COMPARISON, "bold"), *lines]), highlight=False, no_wrap=True)
+        _say(console, *legend(grid))
+    else:
+        _print_shared_depths(comparison, console)
+    _say(
+        console,
+        f"{comparison.verdict}.",
+        f"{SIGNIFICANT_MARK} p < {SIGNIFICANT} against {comparison.first} "
+        f"(sacreBLEU's paired bootstrap, {comparison.samples} samples)\n",
+    )
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
+
+
+def _print_shared_depths(comparison: Comparison, console: Console) -> None:
+    """With letters for the models where their labels would take too much of the line."""
+    table = _shared_depths(comparison, {label: label for label in comparison.labels}, console)
+    if console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
+        console.print(table)
+        return
+    names = letters(comparison.labels)
+    console.print(_shared_depths(comparison, names, console))
+    _say(console, ", ".join(f"{letter}: {label}" for label, letter in names.items()))
+
+
+def _shared_depths(comparison: Comparison, names: dict[str, str], console: Console) -> Table:
+    headers = [names[comparison.first]]
     for label in comparison.others:
-        headers += [label, "diff"]
-    table = _table(console, "BLEU of the models", "depth", *headers, "best")
+        headers += [names[label], "diff"]
+    table = _table(console, TITLE_OF_COMPARISON, "depth", *headers, "best")
     for row in comparison.shared:
         cells = [f"{row.bleu[comparison.first]:.2f}"]
         for label in comparison.others:
             if label not in row.bleu:
                 cells += ["", ""]
                 continue
-            mark = "!" if row.p_values[label] < SIGNIFICANT else " "
+            mark = SIGNIFICANT_MARK if row.p_values[label] < SIGNIFICANT else " "
             cells += [f"{row.bleu[label]:.2f}", f"{row.differences[label]:+.2f}{mark}"]
-        table.add_row(row.depth, *cells, Text(row.winner or "-"))
+        table.add_row(row.depth, *cells, Text(names[row.winner] if row.winner else "-"))
     table.add_section()
     means = [f"{comparison.mean_bleu[comparison.first]:.2f}"]
     for label in comparison.others:
@@ -87,15 +124,7 @@ def _print_comparison(comparison: Comparison, console: Console) -> None:
             f"{comparison.mean_differences[label]:+.2f} " if has_any else "",
         ]
     table.add_row("mean", *means, "")
-    console.print(table)
-    wins = ", ".join(f"{label} {count}" for label, count in comparison.wins.items())
-    console.print(f"best at so many depths: {wins}", highlight=False, markup=False)
-    console.print(
-        f"! p < {SIGNIFICANT} against {comparison.first} "
-        f"(sacreBLEU's paired bootstrap, {comparison.samples} samples)\n",
-        highlight=False,
-        markup=False,
-    )
+    return table
 
 
 def _table(console: Console, title: str, first: str, *others: str) -> Table:

@@ -106,7 +106,10 @@ class _Beams:
                 break
         at_limit = length >= self.limits[sentence]
         if at_limit and len(finished) < k:
-            finished += [Candidate((*prefixes[parents[i]], tokens[i]), scores[i] / penalty) for i in going]
+            cut_off = [(*prefixes[parents[i]], tokens[i]) for i in going]
+            finished += [
+                Candidate(one, scores[i] / penalty, ended=False) for i, one in zip(going, cut_off, strict=True)
+            ]
         if at_limit or not going or len(finished) >= k:
             return None
         self.prefixes[sentence] = [(*prefixes[parents[i]], tokens[i]) for i in going]

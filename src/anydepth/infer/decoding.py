@@ -28,11 +28,12 @@ class SearchOptions:
 class Candidate:
     """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty.
 
-    The score is not a number if it was not asked for.
+    The score is not a number if it was not asked for. What ran into its limit before EOS came has not ended.
     """
 
     tokens: tuple[int, ...]
     score: float
+    ended: bool = True
 
 
 def length_penalty(length: int, alpha: float) -> float:

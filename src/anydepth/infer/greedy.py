@@ -29,11 +29,12 @@ def greedy(
             log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0] - logits_rv.logsumexp(dim=-1)
         going = []
         for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
-            if token != Tokenizer.EOS:
+            ended = token == Tokenizer.EOS
+            if not ended:
                 outputs[sentence].append(token)
-            if token == Tokenizer.EOS or length >= limits[sentence]:
+            if ended or length >= limits[sentence]:
                 score = float(log_p[row]) / length_penalty(length, options.length_penalty)
-                results[sentence] = [Candidate(tuple(outputs[sentence]), score)]
+                results[sentence] = [Candidate(tuple(outputs[sentence]), score, ended)]
             else:
                 going.append(row)
         if not going:

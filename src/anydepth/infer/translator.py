@@ -15,11 +15,15 @@ from anydepth.text import Tokenizer
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation. The score is its log-probability over the length penalty."""
+    """One translation. The score is its log-probability over the length penalty.
+
+    One that ran into the length limit has not ended.
+    """
 
     text: str
     tokens: tuple[int, ...]
     score: float
+    ended: bool = True
 
 
 class TooLongError(UserError):
@@ -100,7 +104,7 @@ class Translator:
             batch = [sources[i] for i in chosen]
             limits = [self._limit(len(source), max_length) for source in batch]
             for i, candidates in zip(chosen, search(self.model, subnetwork, batch, limits, options), strict=True):
-                found[i] = [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score) for c in candidates]
+                found[i] = [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended) for c in candidates]
             if progress:
                 progress(len(chosen))
         return found
@@ -129,9 +133,13 @@ class Translator:
             done += len(texts)
         raise problem
 
+    @property
+    def longest_source(self) -> int:
+        """In sub-words."""
+        return self.model.config.max_length - 1
+
     def _encode(self, texts: Sequence[str], prefix: str, max_source: int | None, cut_long: bool) -> list[list[int]]:
-        longest = self.model.config.max_length - 1
-        limit = min(max_source or longest, longest)
+        limit = min(max_source or self.longest_source, self.longest_source)
         sources = []
         for number, ids in enumerate(self.tokenizer.encode_many([prefix + text if text else "" for text in texts]), 1):
             if len(ids) > limit and not cut_long:

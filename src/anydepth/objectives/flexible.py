@@ -14,7 +14,7 @@ import torch
 
 from anydepth.config import FlexibleConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.depth.assignment import Layers, assign, is_prime, menu_of
+from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
 from anydepth.objectives.draws import keyed_uniform
@@ -33,12 +33,9 @@ class Flexible(Objective):
 
     def warnings(self) -> list[str]:
         sizes = {"encoder": self.model_config.encoder_layers, "decoder": self.model_config.decoder_layers}
-        return [
-            f"{layers} {side} layers are a prime number: the only {side} depths are 1 and {layers}; "
-            f"{layers + 1} would have more"
-            for side, layers in sizes.items()
-            if is_prime(layers) and layers > 2 and self.config.sides in ("both", side)
-        ]
+        flexible = {side: layers for side, layers in sizes.items() if self.config.sides in ("both", side)}
+        warnings = {side: warning_of_prime(layers) for side, layers in flexible.items()}
+        return [f"{side} layers: {warning}" for side, warning in warnings.items() if warning]
 
     def _depths(self, side: int) -> dict[int, Layers]:
         """The layers of each depth of one stack; of a stack that is not to be flexible, all of them."""
@@ -49,7 +46,7 @@ class Flexible(Objective):
         return {d: tuple(sorted(layers)) for d, layers in assign(self.config.strategy, total).chosen.items()}
 
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
-        """The mean loss of the tasks. Each encoder depth runs once; each decoder depth takes all of them in one batch."""
+        """The mean loss of the tasks. Each encoder depth runs once; each decoder depth takes them all in one batch."""
         encoders, decoders = self._draw(ENCODER, step), self._draw(DECODER, step)
         tasks = [[SubNetwork(encoder, decoder) for decoder in decoders] for encoder in encoders]
         exits_bsd = [model.encode(batch.source, same_encoder[0], batch.source_padding)[-1] for same_encoder in tasks]

@@ -1,0 +1,135 @@
+"""Which layers make up each depth, as pictures made of text."""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from anydepth.depth.assignment import Assignment, Layers
+
+GAP = "  "
+RULER_STEP = 10
+LEAST_SPACE_FOR_A_LIST = 12
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How a layer looks that a depth uses, and one that it leaves out."""
+
+    used: str
+    unused: str
+
+
+BLOCKS = Marks("■", "·")
+ASCII = Marks("#", ".")
+
+
+def draw(assignment: Assignment, width: int, marks: Marks = BLOCKS) -> list[str]:
+    """A row for each depth and the tasks of each layer, as lines of at most `width`; a long stack goes on below."""
+    labels = ["layer", *(f"depth {depth}" for depth in assignment.depths), "tasks per layer"]
+    space = width - max(map(len, labels)) - len(GAP)
+    cell = len(str(assignment.total)) + 1
+    if cell * assignment.total > space:
+        cell = 1
+    panels = _panels(assignment.total, space // cell)
+    pictures = [_picture(assignment, panel, cell, marks) for panel in panels]
+    if len(panels) == 1:
+        pictures = [_with_lists(pictures[0], assignment, space)]
+    blocks = [_labelled(labels, picture) for picture in pictures]
+    return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
+
+
+def draw_small(assignment: Assignment, width: int, marks: Marks = BLOCKS) -> list[str]:
+    """The same, one character for a layer, headed by the name of the strategy."""
+    labels = ["", *map(str, assignment.depths), "tasks"]
+    space = width - max(map(len, labels)) - len(GAP)
+    lines = [assignment.strategy]
+    for panel in _panels(assignment.total, space):
+        lines += _labelled(labels, _picture(assignment, panel, 1, marks))
+    return lines
+
+
+def side_by_side(drawings: list[list[str]], width: int, gap: int = 4) -> list[str]:
+    """As many drawings beside each other as `width` takes, the others below, with an empty line between."""
+    wide = max(len(line) for drawing in drawings for line in drawing)
+    across = max(1, (width + gap) // (wide + gap))
+    lines: list[str] = []
+    for start in range(0, len(drawings), across):
+        rows = zip_longest(*drawings[start : start + across], fillvalue="")
+        lines += [""] if start else []
+        lines += [(" " * gap).join(f"{part:<{wide}}" for part in row).rstrip() for row in rows]
+    return lines
+
+
+def listed(layers: Layers, space: int) -> str:
+    """Layers as people count them, from 1: "1 to 3, 7", shortened in the middle to fit `space`, or nothing."""
+    parts = [str(first) if first == last else f"{first} to {last}" for first, last in _runs(layers)]
+    whole = ", ".join(parts)
+    if len(whole) <= space:
+        return whole
+    shortened = (", ".join([*parts[:kept], "...", parts[-1]]) for kept in range(len(parts) - 2, 0, -1))
+    return next((text for text in shortened if len(text) <= space), "")
+
+
+def _panels(total: int, space: int) -> list[range]:
+    """All layers, or as many at a time as there is space for, in tens."""
+    if total <= space:
+        return [range(total)]
+    size = max(RULER_STEP, space // RULER_STEP * RULER_STEP)
+    return [range(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def _picture(assignment: Assignment, panel: range, cell: int, marks: Marks) -> list[str]:
+    """A ruler, a row for each depth, and the tasks of each layer, which may take two lines."""
+    tasks = assignment.tasks_per_layer[panel.start : panel.stop]
+    uses = [set(assignment.layers(depth)) for depth in assignment.depths]
+    rows = ["".join(f"{marks.used if i in used else marks.unused:>{cell}}" for i in panel) for used in uses]
+    if cell == 1:
+        return [_ruler(panel), *rows, *_upright(tasks)]
+    return [_in_cells([layer + 1 for layer in panel], cell), *rows, _in_cells(tasks, cell)]
+
+
+def _in_cells(numbers: list[int], cell: int) -> str:
+    return "".join(f"{number:>{cell}}" for number in numbers)
+
+
+def _ruler(panel: range) -> str:
+    """The number of the first layer, and of every tenth, which ends where that layer stands."""
+    line = str(panel.start + 1)
+    for number in range(panel.start + 2, panel.stop + 1):
+        if number % RULER_STEP == 0:
+            line += f"{number:>{number - panel.start - len(line)}}"
+    return line
+
+
+def _upright(numbers: list[int]) -> list[str]:
+    """One character wide, so that numbers of two digits stand on top of each other."""
+    height = len(str(max(numbers)))
+    digits = [f"{number:>{height}}" for number in numbers]
+    return ["".join(digit[line] for digit in digits) for line in range(height)]
+
+
+def _with_lists(picture: list[str], assignment: Assignment, space: int) -> list[str]:
+    """The layers also as numbers, right of the picture, if that leaves space for them."""
+    ruler, rows, tasks = picture[0], picture[1 : 1 + len(assignment.depths)], picture[1 + len(assignment.depths) :]
+    left = space - len(rows[0]) - len(GAP)
+    if left < LEAST_SPACE_FOR_A_LIST:
+        return picture
+    lists = [listed(assignment.layers(depth), left) for depth in assignment.depths]
+    return [ruler, *(row + GAP + numbers for row, numbers in zip(rows, lists, strict=True)), *tasks]
+
+
+def _labelled(labels: list[str], picture: list[str]) -> list[str]:
+    wide = max(map(len, labels))
+    rows = zip_longest(labels, picture, fillvalue="")
+    return [f"{label:<{wide}}{GAP}{row}".rstrip() for label, row in rows]
+
+
+def _runs(layers: Layers) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours, from 1. Two neighbours are no run worth a word."""
+    runs: list[tuple[int, int]] = []
+    for layer in (index + 1 for index in layers):
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], layer)
+        else:
+            runs.append((layer, layer))
+    pairs = [[run] if run[1] - run[0] != 1 else [(run[0], run[0]), (run[1], run[1])] for run in runs]
+    return [run for pair in pairs for run in pair]

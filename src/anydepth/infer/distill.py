@@ -1,0 +1,191 @@
+"""Sequence-level distillation: a corpus with a model's translations in place of people's (Kim and Rush, 2016)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from sacrebleu.metrics import BLEU
+
+from anydepth.errors import UserError
+from anydepth.files import only_process
+from anydepth.infer.distill_files import (
+    DistillCounts,
+    Journal,
+    PairWriter,
+    model_identity,
+    output_names,
+    refuse_foreign,
+    text_identity,
+)
+from anydepth.infer.distill_progress import DistillProgress
+from anydepth.infer.translator import Hypothesis, Translator
+from anydepth.text.corpus import Pair, read_lines
+
+__all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill_chunk", "output_names"]
+
+
+@dataclass(frozen=True)
+class DistillOptions:
+    """What decides the output. The same options, model and lines give the same bytes."""
+
+    depth: str | None = None  # None is the deepest
+    beam: int = 4
+    length_penalty: float = 0.6
+    batch_size: int = 64
+    max_length: int | None = None  # longest output in sub-words; by default twice the source and 10 more
+    nbest: int | None = None  # candidates to choose from with references; by default the whole beam
+    keep_all: bool = False  # a line for every line, whatever it is
+    chunk: int = 2048  # lines between two entries in the journal; sentences of like length meet within a chunk
+
+    def settled(self, translator: Translator, with_references: bool) -> "DistillOptions":
+        """The options with their defaults put in. Refuses those that make no sense, before any work is done."""
+        if self.chunk < 1:
+            raise UserError("a chunk must have at least 1 line")
+        if self.nbest is not None and not with_references:
+            raise UserError("nbest is for choosing by a reference: give --reference as well")
+        nbest = 1
+        if with_references:
+            if self.beam < 2:
+                raise UserError("choosing by a reference needs something to choose from: use a beam of 2 or more")
+            nbest = self.beam if self.nbest is None else self.nbest
+            if not 2 <= nbest <= self.beam:
+                raise UserError(f"nbest is {nbest} but the beam is {self.beam}: use 2 <= nbest <= beam")
+        settled = replace(self, depth=translator.menu[self.depth].name, nbest=nbest)
+        translator.hypotheses([], **settled.for_search())
+        return settled
+
+    def for_search(self) -> dict[str, Any]:
+        names = ("depth", "beam", "length_penalty", "batch_size", "max_length")
+        return {**{name: getattr(self, name) for name in names}, "nbest": self.nbest or 1}
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    pairs: list[Pair]  # those kept, in order
+    counts: DistillCounts
+
+
+def distill_chunk(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str] | None,
+    options: DistillOptions,
+    progress: Callable[[int], None] | None = None,
+) -> ChunkResult:
+    """Translate some lines; with references, choose among the best candidates the one closest to each.
+
+    `progress` is called with the number of lines that have become ready.
+    """
+    lengths = map(len, translator.tokenizer.encode_many(sources))
+    faults = [_fault_of_source(length, translator.longest_source) for length in lengths]
+    wanted = [i for i, fault in enumerate(faults) if options.keep_all or fault is None]
+    found = translator.hypotheses(
+        [sources[i] for i in wanted], **options.for_search(), cut_long=True, scores=False, progress=progress
+    )
+    bleu = BLEU(effective_order=True)
+    pairs = []
+    for i, candidates in zip(wanted, found, strict=True):
+        best = candidates[0] if references is None else _closest(candidates, references[i], bleu)
+        faults[i] = faults[i] or _fault_of_output(best)
+        if options.keep_all or faults[i] is None:
+            pairs.append((sources[i], best.text))
+    kinds = Counter(fault for fault in faults if fault is not None)
+    return ChunkResult(pairs, DistillCounts(len(sources), len(pairs), **kinds))
+
+
+def _fault_of_source(length: int, longest: int) -> str | None:
+    if length == 0:
+        return "source_empty"
+    return "source_too_long" if length > longest else None
+
+
+def _fault_of_output(output: Hypothesis) -> str | None:
+    if not output.ended:
+        return "output_cut_off"
+    return None if output.text.strip() else "output_empty"
+
+
+def _closest(candidates: Sequence[Hypothesis], reference: str, bleu: BLEU) -> Hypothesis:
+    """By sentence BLEU; of equals the one the model prefers, which comes first."""
+
+    def merit(one: Hypothesis) -> tuple[bool, float]:
+        return _fault_of_output(one) is None, float(bleu.sentence_score(one.text, [reference]).score)
+
+    return max(candidates, key=merit)
+
+
+def distill(
+    translator: Translator,
+    source: Path,
+    out: Path,
+    options: DistillOptions,
+    references: Path | None,
+    console: Console,
+) -> DistillCounts:
+    """Translate the file `source` into a corpus in the folder `out`, or go on where it stopped, killed or not."""
+    options = options.settled(translator, references is not None)
+    refuse_foreign(out)
+    with only_process(out, "distilling"):
+        identity = _identity(translator, source, references, options)
+        journal = Journal.open(out, identity, translator.languages)
+        if journal.finished:
+            journal.check_finished()
+            _say(console, f"{out} was finished before: nothing is left to do")
+        else:
+            if journal.lines < identity["source"]["lines"]:
+                _distill_the_rest(translator, source, references, options, journal, console)
+            journal.finish()
+    _say(console, journal.counts.summary())
+    return journal.counts
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _identity(translator: Translator, source: Path, references: Path | None, options: DistillOptions) -> dict[str, Any]:
+    """All that the output depends on."""
+    of_source = text_identity(source)
+    of_references = None if references is None else text_identity(references)
+    if of_references is not None and of_references["lines"] != of_source["lines"]:
+        raise UserError(
+            f"{source} has {of_source['lines']:,} lines but {references} has {of_references['lines']:,}: "
+            "line n of one must be the translation of line n of the other"
+        )
+    model = model_identity(translator)
+    return {"source": of_source, "reference": of_references, "model": model, "options": asdict(options)}
+
+
+def _distill_the_rest(
+    translator: Translator,
+    source: Path,
+    references: Path | None,
+    options: DistillOptions,
+    journal: Journal,
+    console: Console,
+) -> None:
+    total = journal.identity["source"]["lines"]
+    if journal.lines:
+        _say(console, f"going on after line {journal.lines:,} of {total:,}")
+    with PairWriter(journal) as writer, DistillProgress(console, total, journal.lines) as progress:
+        for sources, theirs in _chunks(source, references, journal.lines, options.chunk):
+            result = distill_chunk(translator, sources, theirs, options, progress.advance)
+            writer.append(result.pairs)
+            journal.record(len(sources), writer.sizes(), result.counts)
+            progress.reach(journal.lines)
+    if journal.lines != total:
+        raise UserError(f"{source} changed while it was read: restore it, or begin anew with another --out")
+
+
+def _chunks(
+    source: Path, references: Path | None, done: int, size: int
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """What is left of the files, with no more than a chunk in memory."""
+    lines = islice(read_lines(source), done, None)
+    theirs = None if references is None else islice(read_lines(references), done, None)
+    while chunk := list(islice(lines, size)):
+        yield chunk, None if theirs is None else list(islice(theirs, size))

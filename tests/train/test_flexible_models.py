@@ -1,0 +1,122 @@
+"""Flexible and LayerDrop models, trained for real, and training that starts from a finished model."""
+
+import io
+import shutil
+
+import pytest
+import torch
+from conftest import toy_pairs
+from rich.console import Console
+from safetensors.torch import load_file
+
+import anydepth
+from anydepth.errors import UserError
+from anydepth.recipe import train
+from anydepth.recipe_file import read_recipe
+from anydepth.train.checkpoint import average_checkpoints
+from anydepth.train.logs import read_log
+
+SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=2"]
+FLEXIBLE = "objective={name: flexible, encoder_tasks: 1, decoder_tasks: 1}"
+
+
+def run_recipe(recipe, run, *changes):
+    console = Console(file=io.StringIO(), width=200)
+    train(read_recipe(recipe, changes), run, console)
+    return console.file.getvalue()
+
+
+def weights_of(run):
+    return load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("objective", "depths", "right_at_least"),
+    [
+        ("{name: flexible, decoder_tasks: 1}", 6, 30),
+        ("{name: layerdrop, encoder_p: 0.5, decoder_p: 0.5}", 8, 10),  # the paper's point: it is worse when shallow
+    ],
+    ids=["flexible", "layerdrop"],
+)
+def test_every_depth_of_the_menu_translates(toy_recipe, tmp_path, objective, depths, right_at_least):
+    changes = [f"objective={objective}", "model.encoder_layers=4", "model.dropout=0", "train.rate=5.0e-3"]
+    run_recipe(toy_recipe, tmp_path / "run", *changes)
+    translator = anydepth.load(tmp_path / "run")
+    assert len(translator.menu) == depths
+    pairs = toy_pairs(40, seed=77)
+    for entry in translator.menu:
+        outputs = translator.translate([source for source, _ in pairs], depth=entry.name)
+        right = sum(output == target for output, (_, target) in zip(outputs, pairs, strict=True))
+        assert right >= right_at_least, f"{entry.name}: {right} of 40"
+
+
+def test_training_starts_from_the_weights_and_the_tokenizer_of_a_model(toy_recipe, toy_run, tmp_path):
+    run = tmp_path / "run"
+    run_recipe(toy_recipe, run, *SHORT, f"init_from={toy_run}", FLEXIBLE, "train.steps=1", "train.rate=1.0e-7")
+    assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
+    before, after = weights_of(toy_run), weights_of(run)
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
+    assert anydepth.load(run).menu.names == ["1-1", "1-2", "2-1", "2-2"]
+    assert str(tmp_path) not in (run / "model" / "README.md").read_text()
+
+
+def test_the_model_section_comes_from_the_start_where_the_recipe_has_none(toy_recipe, toy_run, tmp_path):
+    text = toy_recipe.read_text()
+    (tmp_path / "short.yaml").write_text(
+        "".join(line for line in text.splitlines(True) if not line.startswith("model:"))
+    )
+    run_recipe(tmp_path / "short.yaml", tmp_path / "run", *SHORT, f"init_from={toy_run}", "model.dropout=0.3")
+    config = anydepth.load(tmp_path / "run").model.config
+    assert (config.width, config.encoder_layers, config.dropout) == (32, 2, 0.3)
+
+
+def test_another_size_than_the_start_is_refused(toy_recipe, toy_run, tmp_path):
+    with pytest.raises(UserError, match=r"model\.width is 64 but that of .* is 32"):
+        run_recipe(toy_recipe, tmp_path / "run", f"init_from={toy_run}", "model.width=64")
+    with pytest.raises(UserError, match="there is no model at nowhere"):
+        run_recipe(toy_recipe, tmp_path / "run", "init_from=nowhere")
+    with pytest.raises(UserError, match=r"leave out data\.tokenizer"):
+        run_recipe(toy_recipe, tmp_path / "run", f"init_from={toy_run}", "data.tokenizer=other.model")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_no_longer_needs_its_start_and_equals_an_uninterrupted_one(toy_recipe, toy_run, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(toy_run / "model", start)
+    changes = [*SHORT, f"init_from={start}", FLEXIBLE, "train.schedule=inverse-sqrt"]
+    run_recipe(toy_recipe, tmp_path / "whole", *changes)
+    run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
+    shutil.rmtree(start)
+    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    whole, parts = (average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts"))
+    for name in whole:
+        assert torch.equal(whole[name], parts[name]), name
+
+
+def test_layerdrop_draws_for_every_accumulated_batch(toy_recipe, tmp_path):
+    """With one batch per update some layer of four would often go without a gradient; with eight hardly ever."""
+    objective = "objective={name: layerdrop, encoder_p: 0.5, decoder_p: 0.5}"
+    text = ["model.encoder_layers=4", *SHORT, "train.log_every=1", objective]
+    run_recipe(toy_recipe, tmp_path / "one", *text)
+    run_recipe(toy_recipe, tmp_path / "eight", *text, "train.accumulate=8")
+    idle = {}
+    for name in ("one", "eight"):
+        records = [record for record in read_log(tmp_path / name) if record["kind"] == "train"]
+        idle[name] = sum(norm == 0 for record in records for norm in record["layers"].values())
+    assert idle["one"] > 8 * 6 / 4
+    assert idle["eight"] < 4
+
+
+def test_a_prime_depth_is_trained_with_a_warning(toy_recipe, tmp_path):
+    said = run_recipe(toy_recipe, tmp_path / "run", *SHORT, "model.encoder_layers=5", FLEXIBLE)
+    assert "encoder layers: 5 is prime, so its only depths are 1 and 5: use a number" in said
+    assert anydepth.load(tmp_path / "run").menu.names == ["1-1", "1-2", "5-1", "5-2"]
+
+
+def test_the_sub_words_of_another_model_can_be_used(toy_recipe, toy_run, tmp_path):
+    run_recipe(toy_recipe, tmp_path / "run", *SHORT, f"data.tokenizer={toy_run}", "data.vocabulary=280")
+    theirs = (toy_run / "model" / "tokenizer.model").read_bytes()
+    assert (tmp_path / "run" / "model" / "tokenizer.model").read_bytes() == theirs
+    with pytest.raises(UserError, match="there is no tokenizer at nowhere"):
+        run_recipe(toy_recipe, tmp_path / "other", "data.tokenizer=nowhere")
