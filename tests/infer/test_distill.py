@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+import torch
 from conftest import toy_pairs
 from rich.console import Console
 from sacrebleu import sentence_bleu
@@ -13,6 +14,7 @@ from anydepth.config import CorpusConfig
 from anydepth.errors import UserError
 from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names
 from anydepth.infer.distill_progress import progress_note
+from anydepth.text import Tokenizer
 from anydepth.text.corpus import read_lines, read_pairs
 
 SOURCES, REFERENCES = (list(side) for side in zip(*toy_pairs(40, seed=7), strict=True))
@@ -106,13 +108,18 @@ def test_outputs_that_ran_into_the_limit_are_left_out(translator, tmp_path):
     assert [source for source, _ in pairs] == [line for line, whole in zip(lines, ended, strict=True) if whole]
 
 
-def test_outputs_without_text_are_left_out(translator):
-    """At one sub-word of output, the beam has nothing but the empty output that has ended."""
-    found = translator.hypotheses(SOURCES, beam=4, nbest=4, max_length=1)
-    assert all(one.text == "" for candidates in found for one in candidates if one.ended)
-    result = distill_chunk(translator, SOURCES, REFERENCES, DistillOptions(nbest=4, max_length=1))
-    assert (result.pairs, result.counts.kept) == ([], 0)
-    assert result.counts.output_empty + result.counts.output_cut_off == 40
+def test_outputs_without_text_are_left_out(toy_run):
+    """A model whose final norm points at EOS, whatever comes in, ends at once."""
+    silent = anydepth.load(toy_run)
+    with torch.no_grad():
+        silent.model.output.weight[Tokenizer.EOS] *= 10
+        silent.model.decoder.norm.weight.zero_()
+        silent.model.decoder.norm.bias.copy_(silent.model.output.weight[Tokenizer.EOS])
+    lines = [*SOURCES, ""]
+    result = distill_chunk(silent, lines, None, DistillOptions())
+    assert (result.pairs, result.counts) == ([], DistillCounts(read=41, source_empty=1, output_empty=40))
+    kept = distill_chunk(silent, lines, None, DistillOptions(keep_all=True))
+    assert kept.pairs == [(line, "") for line in lines]
 
 
 def test_keep_all_gives_a_line_for_every_line(translator, tmp_path):
