@@ -59,10 +59,11 @@ pretrain_and_distil() {
 main() {
   flexible optimal "$distilled" 1000 "strategy: optimal, decoder_tasks: 1"
   layerdrop layerdrop "$distilled" 0.5
+  individual individual "$distilled" 1-1 2-2 4-3
   flexible left "$distilled" 1000 "strategy: left, decoder_tasks: 1"
-  individual individual "$distilled" 1-1 2-2 4-3 12-6
-  anydepth sweep "$(members individual)" "$out/layerdrop" "$out/optimal" "${test[@]}" --depths "$divisors" --out "$out/report-main"
-  anydepth sweep "$out/left" "$out/optimal" "${test[@]}" --out "$out/report-left"
+  individual individual "$distilled" 12-6
+  anydepth sweep "$out"/{optimal,left,layerdrop} "$(members individual)" "${test[@]}" --depths "$divisors" \
+    --out "$out/report-main"
 }
 no-kd() {
   flexible optimal-no-kd "$real" 1000 "strategy: optimal, decoder_tasks: 1"

@@ -79,7 +79,7 @@ def distill(
     batch_size: BatchSize = 64,
     max_length: MaxLength = None,
     reference: Annotated[
-        Path | None, typer.Option(help="Translations by people: keep the candidate closest to each.")
+        Path | None, typer.Option(help="Translations by people: keep the candidate closest to each (chrF).")
     ] = None,
     nbest: Annotated[
         int | None, typer.Option(min=2, help="Candidates to choose from with --reference.  [default: the beam]")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import CHRF
 
 from anydepth.errors import UserError
 from anydepth.files import only_process
@@ -86,10 +86,10 @@ def distill_chunk(
     found = translator.hypotheses(
         [sources[i] for i in wanted], **options.for_search(), cut_long=True, scores=False, progress=progress
     )
-    bleu = BLEU(effective_order=True)
+    chrf = CHRF()
     pairs = []
     for i, candidates in zip(wanted, found, strict=True):
-        best = candidates[0] if references is None else _closest(candidates, references[i], bleu)
+        best = candidates[0] if references is None else _closest(candidates, references[i], chrf)
         faults[i] = faults[i] or _fault_of_output(best)
         if options.keep_all or faults[i] is None:
             pairs.append((sources[i], best.text))
@@ -109,11 +109,12 @@ def _fault_of_output(output: Hypothesis) -> str | None:
     return None if output.text.strip() else "output_empty"
 
 
-def _closest(candidates: Sequence[Hypothesis], reference: str, bleu: BLEU) -> Hypothesis:
-    """By sentence BLEU; of equals the one the model prefers, which comes first."""
+def _closest(candidates: Sequence[Hypothesis], reference: str, chrf: CHRF) -> Hypothesis:
+    """By sentence chrF, which needs no words and so no knowledge of the language (Kim and Rush took smoothed BLEU);
+    of equals the one the model prefers, which comes first."""
 
     def merit(one: Hypothesis) -> tuple[bool, float]:
-        return _fault_of_output(one) is None, float(bleu.sentence_score(one.text, [reference]).score)
+        return _fault_of_output(one) is None, float(chrf.sentence_score(one.text, [reference]).score)
 
     return max(candidates, key=merit)
 
