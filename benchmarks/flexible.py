@@ -5,6 +5,7 @@ python benchmarks/flexible.py [--repeats 5]
 
 import argparse
 from functools import partial
+from itertools import count
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from anydepth.objectives import make_objective
 from anydepth.text import Batch
 
 WIDTH, LAYERS, VOCABULARY, ROWS, LENGTH = 256, (12, 6), 8000, 16, 24
+STEPS = count(1)  # each draws its own tasks
 CONFIGS = {
     "flexible": FlexibleConfig(name="flexible"),
     "flexible, 2 decoder depths drawn": FlexibleConfig(name="flexible", decoder_tasks=2),
@@ -53,7 +55,7 @@ def separate_passes(model: Transformer, batch: Batch) -> None:
 
 
 def step(name: str, model: Transformer, batch: Batch) -> None:
-    make_objective(CONFIGS[name], model.config, 0.1, seed=1)(model, batch, 1).total.backward()
+    make_objective(CONFIGS[name], model.config, 0.1, seed=1)(model, batch, next(STEPS)).total.backward()
 
 
 if __name__ == "__main__":

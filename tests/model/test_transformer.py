@@ -131,3 +131,20 @@ def test_positions_are_vaswanis():
 def test_a_sentence_beyond_the_positions_is_refused(model):
     with pytest.raises(UserError, match="more than the model takes"):
         model.encode(torch.full((1, 40), 5), model.full)
+
+
+@torch.no_grad()
+def test_several_choices_of_layers_share_what_they_begin_with(model, batch):
+    choices = [(0,), (0, 2), (0, 1, 2), (1, 2), (0, 1)]
+    memory = model.memory(model.encode(batch.source, model.full, batch.source_padding)[-1])
+    ran = []
+    for stack in (model.encoder, model.decoder):
+        for layer in stack.layers:
+            layer.register_forward_hook(lambda *_: ran.append(1))
+    encoded = model.encode_each(batch.source, choices, batch.source_padding)
+    decoded = model.decode_each(batch.target_in, memory, choices, batch.source_padding)
+    assert len(ran) == 2 * (1 + 1 + 2 + 2)  # (0,); then 2; then 1, 2; (1, 2); and (0, 1) was on the way
+    for layers, state, output in zip(choices, encoded, decoded, strict=True):
+        sub = SubNetwork(layers, layers)
+        assert torch.equal(state, model.encode(batch.source, sub, batch.source_padding)[-1])
+        assert torch.equal(output, model.decode(batch.target_in, memory, sub, batch.source_padding)[-1])

@@ -35,3 +35,13 @@ class Stack(nn.Module):
             x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
             states.append(x)
         return states
+
+    def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[Tensor]:
+        """The last state of each of several choices of layers. What two of them begin with alike runs once."""
+        known: dict[tuple[int, ...], Tensor] = {(): x}
+        for chosen in choices:
+            begun = max((start for start in known if chosen[: len(start)] == start), key=len)
+            states = self(known[begun], chosen[len(begun) :], **inputs)
+            for length, state in enumerate(states, start=len(begun) + 1):
+                known[chosen[:length]] = state
+        return [known[chosen] for chosen in choices]

@@ -4,7 +4,7 @@ Shapes: b batch, s source length, t target length, d width, v vocabulary.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,13 @@ class Transformer(nn.Module):
         states: list[Tensor] = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs))
         return states
 
+    def encode_each(
+        self, source_bs: Tensor, encoders: Sequence[tuple[int, ...]], padding_bs: Tensor | None = None
+    ) -> list[Tensor]:
+        """The last state of each of several choices of encoder layers, before the final norm."""
+        x_bsd = self._embed(self.source_embedding, source_bs, 0)
+        return self.encoder.run_each(x_bsd, encoders, attend=_attend(padding_bs))
+
     def memory(self, encoder_state: Tensor) -> Tensor:
         """An encoder exit: the shared final norm, whichever layer the state comes from."""
         exit_bsd: Tensor = self.encoder.norm(encoder_state)
@@ -84,6 +91,17 @@ class Transformer(nn.Module):
         if cache is not None:
             cache.advance(target_bt.shape[1])
         return states
+
+    def decode_each(
+        self,
+        target_bt: Tensor,
+        memory_bsd: Tensor,
+        decoders: Sequence[tuple[int, ...]],
+        padding_bs: Tensor | None = None,
+    ) -> list[Tensor]:
+        """The last state of each of several choices of decoder layers, before the final norm."""
+        x_btd = self._embed(self.target_embedding, target_bt, 0)
+        return self.decoder.run_each(x_btd, decoders, memory_bsd=memory_bsd, attend=_attend(padding_bs))
 
     def features(self, decoder_state: Tensor) -> Tensor:
         """A decoder exit: the shared final norm."""

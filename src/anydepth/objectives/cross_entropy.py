@@ -28,6 +28,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         rows, vocabulary = len(features_rd), len(matrix_vd)
         largest = weight_r.max()
+        mean_d = matrix_vd.float().mean(dim=0)
         grad_features = torch.empty_like(features_rd) if wants_gradient else None
         grad_matrix = torch.zeros_like(matrix_vd) if wants_gradient else None
         nll_r = torch.empty(rows, dtype=torch.float32, device=features_rd.device)
@@ -36,23 +37,26 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, rows, chunk):
             part = slice(start, start + chunk)
             weight_c1, target_c1 = weight_r[part, None], target_r[part, None]
-            log_p_cv = F.log_softmax(F.linear(features_rd[part], matrix_vd).float(), dim=-1)
+            logits_cv = F.linear(features_rd[part], matrix_vd).float()
+            of_target_c1 = logits_cv.gather(1, target_c1)
+            log_p_cv = F.log_softmax(logits_cv, dim=-1)
             nll_c1 = -log_p_cv.gather(1, target_c1)
             nll_r[part] = nll_c1[:, 0]
-            smooth_c1 = -log_p_cv.mean(dim=1, keepdim=True) if smoothing else 0.0
+            # the mean over the vocabulary of -log p, without another pass over it
+            smooth_c1 = of_target_c1 + nll_c1 - (features_rd[part].float() * mean_d).sum(dim=1, keepdim=True)
             total += (weight_c1 * ((1 - smoothing) * nll_c1 + smoothing * smooth_c1)).sum()
             if grad_features is None or grad_matrix is None:
                 continue
             # d loss / d logits = weight * (p - q), q = one-hot smoothed over the vocabulary. The weights, about one
-            # over the tokens of a batch, stay out of the products: in float16 they would leave little of them.
+            # over the tokens of a batch, stay out of the products: in float16 they would leave little of them. What
+            # smoothing takes from every word alike is a constant of the products, subtracted after them.
             grad_cv = log_p_cv.exp_()
-            if smoothing:
-                grad_cv -= smoothing / vocabulary
             grad_cv.scatter_add_(1, target_c1, torch.full_like(nll_c1, smoothing - 1))
-            grad_features[part] = (grad_cv @ matrix_vd) * weight_c1
+            grad_features[part] = (grad_cv @ matrix_vd - smoothing * mean_d) * weight_c1
             grad_matrix += grad_cv.T @ (features_rd[part] * (weight_c1 / largest))
         if grad_matrix is not None:
             grad_matrix *= largest
+            grad_matrix -= smoothing / vocabulary * (features_rd.float() * weight_r[:, None]).sum(dim=0)
         ctx.save_for_backward(grad_features, grad_matrix)
         ctx.mark_non_differentiable(nll_r)
         return total, nll_r

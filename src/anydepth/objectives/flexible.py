@@ -7,18 +7,17 @@ Shapes: n encoder tasks, m decoder tasks, b batch, s source length, t target len
 """
 
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import torch
 
 from anydepth.config import FlexibleConfig
-from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.losses import decode_stacked, loss_of_tasks
+from anydepth.objectives.losses import loss_of_all
 from anydepth.objectives.unused import keep_unused_in_graph
 from anydepth.text import Batch
 
@@ -46,14 +45,12 @@ class Flexible(Objective):
         return {d: tuple(sorted(layers)) for d, layers in assign(self.config.strategy, total).chosen.items()}
 
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
-        """The mean loss of the tasks. Each encoder depth runs once; each decoder depth takes them all in one batch."""
+        """The mean loss of the tasks: every encoder depth that was drawn with every decoder depth."""
         encoders, decoders = self._draw(ENCODER, step), self._draw(DECODER, step)
-        tasks = [[SubNetwork(encoder, decoder) for decoder in decoders] for encoder in encoders]
-        exits_bsd = [model.encode(batch.source, same_encoder[0], batch.source_padding)[-1] for same_encoder in tasks]
-        states = [decode_stacked(model, batch, exits_bsd, sub)[-1].flatten(0, 1) for sub in tasks[0]]
         weights_nm = torch.full((len(encoders), len(decoders)), 1 / (len(encoders) * len(decoders)))
-        loss = loss_of_tasks(model, states, batch, weights_nm, self.label_smoothing)
-        return replace(loss, total=keep_unused_in_graph(loss.total, model, chain.from_iterable(tasks)))
+        loss = loss_of_all(model, batch, encoders, decoders, weights_nm, self.label_smoothing)
+        used = {layer for layers in encoders for layer in layers}, {layer for layers in decoders for layer in layers}
+        return replace(loss, total=keep_unused_in_graph(loss.total, model, *used))
 
     def _draw(self, side: int, step: int) -> list[Layers]:
         """The layers of the depths that this update trains on one side, shallow to deep; alike in every process."""

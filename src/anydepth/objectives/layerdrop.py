@@ -34,7 +34,7 @@ class LayerDrop(Objective):
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         sub = self.draw(batch, step)
         loss = translation_loss(model, batch, sub, self.label_smoothing)
-        return replace(loss, total=keep_unused_in_graph(loss.total, model, [sub]))
+        return replace(loss, total=keep_unused_in_graph(loss.total, model, sub.encoder, sub.decoder))
 
     def draw(self, batch: Batch, step: int) -> SubNetwork:
         """The layers that this batch runs: a draw for the batch, not for each sentence, so that leaving out saves time.

@@ -17,7 +17,7 @@ from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.losses import decode_stacked, loss_of_rows, loss_of_tasks
+from anydepth.objectives.losses import loss_of_all, loss_of_states
 from anydepth.text import Batch
 
 Table = npt.NDArray[np.float64]
@@ -62,10 +62,10 @@ class TiedMulti(Objective):
         return self._sampled(model, batch, step)
 
     def _exact(self, model: Transformer, batch: Batch) -> Loss:
-        """All n x m losses: the encoder runs once, the n decoder passes are stacked on the batch."""
-        exits_bsd = model.encode(batch.source, model.full, batch.source_padding)
-        states = [state.flatten(0, 1) for state in decode_stacked(model, batch, exits_bsd, model.full)]
-        return loss_of_tasks(model, states, batch, torch.from_numpy(self.weights()), self.label_smoothing)
+        """All n x m losses; every exit is the beginning of the deepest, so each layer runs once."""
+        encoders, decoders = ([tuple(range(depth + 1)) for depth in range(size)] for size in self.weights().shape)
+        weights_nm = torch.from_numpy(self.weights())
+        return loss_of_all(model, batch, encoders, decoders, weights_nm, self.label_smoothing)
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.
@@ -78,7 +78,8 @@ class TiedMulti(Objective):
         memory = model.memory(exits_nbsd[n_b, sentences])
         states_mrd = torch.stack(model.decode(batch.target_in, memory, model.full, batch.source_padding)).flatten(1, 2)
         positions = torch.arange(states_mrd.shape[1], device=n_b.device)
-        return loss_of_rows(model, states_mrd[m_bt.flatten(), positions], batch, self.label_smoothing)
+        drawn_rd = states_mrd[m_bt.flatten(), positions]
+        return loss_of_states(model, [drawn_rd], batch, torch.ones(1, 1), self.label_smoothing)
 
     def _draw(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Exits as indices from 0: [b] for the encoder, [b, t] for the decoder."""

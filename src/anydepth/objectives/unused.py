@@ -4,14 +4,15 @@ Several processes that each run other layers then agree on which gradients there
 treats a layer alike whether one process left it out or all of them did.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
+
+Layers = Collection[int]
 
 
 class _KeepInGraph(torch.autograd.Function):
@@ -25,18 +26,14 @@ class _KeepInGraph(torch.autograd.Function):
         return grads[0], *(torch.zeros_like(parameter) for parameter in ctx.saved_tensors)
 
 
-def keep_unused_in_graph(loss: Tensor, model: Transformer, used: Iterable[SubNetwork]) -> Tensor:
-    """The same loss, of which every layer that no sub-network of `used` runs is a part, with gradient zero."""
-    ran = list(used)
-    unused = [
-        *_others(model.encoder.layers, {layer for sub in ran for layer in sub.encoder}),
-        *_others(model.decoder.layers, {layer for sub in ran for layer in sub.decoder}),
-    ]
+def keep_unused_in_graph(loss: Tensor, model: Transformer, encoder: Layers, decoder: Layers) -> Tensor:
+    """The same loss, of which the layers besides those of `encoder` and `decoder` are parts, with gradient zero."""
+    unused = [*_others(model.encoder.layers, encoder), *_others(model.decoder.layers, decoder)]
     if not unused:
         return loss
     kept: Tensor = _KeepInGraph.apply(loss, *unused)  # type: ignore[no-untyped-call]
     return kept
 
 
-def _others(layers: nn.ModuleList, used: set[int]) -> list[nn.Parameter]:
+def _others(layers: nn.ModuleList, used: Layers) -> list[nn.Parameter]:
     return [p for index, layer in enumerate(layers) if index not in used for p in layer.parameters()]
