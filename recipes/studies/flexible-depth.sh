@@ -53,7 +53,7 @@ members() { # NAME: its models as one family
 }
 pretrain_and_distil() {
   run pretrained "$real"
-  anydepth distill "$out/pretrained" --source "$data/train.en" --out "$out/distilled" --beam 4
+  anydepth distill "$out/pretrained" --source "$data/train.en" --out "$out/distilled" --beam 4 --length-penalty 1.5
 }
 
 main() {

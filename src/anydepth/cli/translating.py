@@ -75,7 +75,7 @@ def distill(
     out: Annotated[Path, typer.Option(help="Folder for the corpus.", show_default=False)],
     depth: Depth = None,
     beam: Beam = 4,
-    length_penalty: LengthPenalty = 0.6,
+    length_penalty: LengthPenalty = 1.0,
     batch_size: BatchSize = 64,
     max_length: MaxLength = None,
     reference: Annotated[

@@ -20,7 +20,7 @@ class SearchOptions:
     beam: int = 1
     nbest: int = 1
     length_penalty: float = 0.6
-    min_length: int = 0
+    min_length: int = 1  # tokens before EOS: no output is empty, as in other decoders
     scores: bool = True  # greedy search can do without, and is faster
 
 
