@@ -76,7 +76,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs():
     scores = {o: score_of(model, model.full, source, o, True) / length_penalty(len(o) + 1, 0.6) for o in outputs}
     best = max(scores, key=lambda o: scores[o])
     with torch.no_grad():
-        found = search(model, model.full, [source], [4], SearchOptions(beam=27, nbest=27))[0]
+        found = search(model, model.full, [source], [4], SearchOptions(beam=27, nbest=27, min_length=0))[0]
     ended = [c for c in found if len(c.tokens) < 4]
     assert ended[0].tokens == best
     assert ended[0].score == pytest.approx(scores[best], abs=1e-4)
@@ -127,6 +127,23 @@ def test_minimum_length(beam):
     options = SearchOptions(beam=beam, min_length=8)
     found = search(model, model.full, SOURCES, [8] * 5, options)
     assert [len(c[0].tokens) for c in found] == [8] * 5
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_no_output_is_empty_even_if_the_model_would_rather_end(beam):
+    model = make_model()
+    with torch.no_grad():
+        model.decoder.norm.bias += 1
+        model.output.weight[EOS] += 1  # in favour of EOS, whatever the state
+    willing = search(model, model.full, SOURCES, [8] * 5, SearchOptions(beam=beam, min_length=0))
+    assert [candidates[0].tokens for candidates in willing] == [()] * 5
+    found = search(model, model.full, SOURCES, [8] * 5, SearchOptions(beam=beam))
+    for source, candidates in zip(SOURCES, found, strict=True):
+        best = candidates[0]
+        assert best.ended
+        assert len(best.tokens) >= 1
+        expected = score_of(model, model.full, source, best.tokens, True)
+        assert best.score * length_penalty(len(best.tokens) + 1, 0.6) == pytest.approx(expected, abs=1e-4)
 
 
 def test_gnmt_penalty_by_hand():

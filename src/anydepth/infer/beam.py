@@ -23,12 +23,12 @@ def beam_search(
     tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
     scores_bk = torch.zeros(len(sources), 1, device=decoding.device)
     for length in range(1, max(limits) + 1):
-        logits_rv = decoding.step(tokens_r)
+        log_p_rv = decoding.step(tokens_r).log_softmax(dim=-1)
         if length <= options.min_length:
-            logits_rv[:, Tokenizer.EOS] = float("-inf")
+            log_p_rv[:, Tokenizer.EOS] = float("-inf")
         # 2k candidates: even if k of them end here, k go on
-        per_row = min(2 * k, logits_rv.shape[1] - Tokenizer.EOS)
-        best_rc, token_rc = largest(logits_rv.log_softmax(dim=-1), per_row)
+        per_row = min(2 * k, log_p_rv.shape[1] - Tokenizer.EOS)
+        best_rc, token_rc = largest(log_p_rv, per_row)
         b, width = scores_bk.shape
         total_bc = (scores_bk[:, :, None] + best_rc.view(b, width, per_row)).flatten(1)
         score_bc, place_bc = total_bc.topk(min(2 * k, total_bc.shape[1]), dim=-1)

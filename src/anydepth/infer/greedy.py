@@ -22,11 +22,13 @@ def greedy(
     tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
     for length in range(1, max(limits) + 1):
         logits_rv = decoding.step(tokens_r)
+        if options.scores:
+            log_p -= logits_rv.logsumexp(dim=-1)
         if length <= options.min_length:
             logits_rv[:, Tokenizer.EOS] = float("-inf")
         tokens_r = largest(logits_rv, 1)[1][:, 0]
         if options.scores:
-            log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0] - logits_rv.logsumexp(dim=-1)
+            log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0]
         going = []
         for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
             ended = token == Tokenizer.EOS
