@@ -78,6 +78,7 @@ def translate(translator: Translator, source: Path, out: Path) -> None:
         beam=SPEED.beam,
         batch_size=SPEED.batch_size,
         max_length=SPEED.max_length,
+        length_penalty=SPEED.length_penalty,
         cut_long=True,
         scores=False,
     )

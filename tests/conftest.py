@@ -79,6 +79,16 @@ def toy_run(toy_recipe: Path) -> Path:
     return run
 
 
+def save_changed(run: Path, folder: Path) -> None:
+    """Save the run's model with one number changed."""
+    from anydepth import artifact
+
+    there = artifact.load(run)
+    tensors = {name: p.detach().clone() for name, p in there.model.named_parameters()}
+    tensors["decoder.norm.bias"][0] += 0.5
+    artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
+
+
 def anydepth(*arguments: object, stdin: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
     """The command line as a user runs it, in a process of its own."""
     command = [sys.executable, "-m", "anydepth", *map(str, arguments)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from rich.console import Console
 
 from anydepth import artifact
@@ -19,7 +20,7 @@ from anydepth.model.device import choose_device
 from anydepth.objectives import Objective, make_objective
 from anydepth.text import Batch, BatchStream, Prepared, prepare
 from anydepth.train import Trainer
-from anydepth.train.checkpoint import average_checkpoints, saved_steps
+from anydepth.train.checkpoint import average_checkpoints, read_state, saved_steps
 from anydepth.train.trainer import model_tensors
 from anydepth.train.validation import Validator
 
@@ -48,6 +49,8 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if _has_finished(run, config.steps):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
+        if start is not None:
+            _check_start(start, run)
         prepared = prepare(recipe.data, run / "data", config.seed)
         write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
         _report(prepared, console)
@@ -68,8 +71,9 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
 
 
 def _start(recipe: Recipe, run: Path) -> Translator | None:
-    """The model to start from. A run that has a checkpoint goes on from that and needs no other."""
-    if recipe.init_from is None or saved_steps(run):
+    """The model to start from. A run that has finished, or has a checkpoint to go on from, needs no other."""
+    has_checkpoint = any(read_state(run, step) for step in saved_steps(run))
+    if recipe.init_from is None or has_checkpoint or _has_finished(run, recipe.train.steps):
         return None
     return artifact.load(recipe.init_from)
 
@@ -81,11 +85,7 @@ def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
     if recipe.data.tokenizer not in (None, recipe.init_from):
         raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
     data = recipe.data.model_copy(update={"tokenizer": recipe.init_from})
-    if start is not None:
-        there = start.model.config
-    else:
-        record = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
-        there = ModelConfig.model_validate(record.get("model"))
+    there = _earlier_model(run) if start is None else start.model.config
     asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
     for key, value in asked.items():
         if key not in FREE_TO_CHANGE and value != getattr(there, key):
@@ -93,6 +93,24 @@ def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
                 f"model.{key} is {value} but that of {recipe.init_from} is {getattr(there, key)}: leave out `model`"
             )
     return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
+
+
+def _earlier_model(run: Path) -> ModelConfig:
+    advice = f"restore it, or give another folder than {run} with --out"
+    try:
+        return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
+    except ValidationError as error:
+        raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error
+
+
+def _check_start(start: Translator, run: Path) -> None:
+    """A run killed before its first checkpoint begins anew: from the same weights, and with text in their sub-words."""
+    path, found = run / "start.json", {"fingerprint": start.fingerprint()}
+    if path.exists() and read_json(path, f"delete {run} and give the same command again") != found:
+        raise UserError(
+            f"init_from is no longer the model that {run} was begun from: restore it, or give another --out"
+        )
+    write_atomically(path, json.dumps(found) + "\n")
 
 
 @contextmanager

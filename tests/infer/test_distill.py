@@ -44,7 +44,7 @@ def run(translator, folder, lines, references=None, **options):
 @pytest.mark.parametrize("options", [{"depth": "1-1", "beam": 1}, {"depth": "2-1", "beam": 3}, {"max_length": 30}])
 def test_the_corpus_is_what_translate_gives(translator, tmp_path, options):
     counts, pairs, said = run(translator, tmp_path, SOURCES, chunk=7, batch_size=5, **options)
-    outputs = translator.translate(SOURCES, **{"beam": 4, **options})
+    outputs = translator.translate(SOURCES, **{"beam": 4, "length_penalty": 1.0, **options})
     assert pairs == list(zip(SOURCES, outputs, strict=True))
     assert counts == DistillCounts(read=40, kept=40)
     assert said == "40 read, 40 kept\n"
@@ -72,7 +72,7 @@ def closest_by_hand(candidates, reference):
 
 @pytest.mark.parametrize(("beam", "nbest", "max_length"), [(4, None, None), (4, 2, None), (4, None, 7), (3, 3, 6)])
 def test_interpolation_keeps_the_candidate_closest_to_the_reference(translator, tmp_path, beam, nbest, max_length):
-    search = {"depth": "1-2", "beam": beam, "max_length": max_length}
+    search = {"depth": "1-2", "beam": beam, "max_length": max_length, "length_penalty": 0.6}
     found = translator.hypotheses(SOURCES, nbest=nbest or beam, **search)
     # what the model likes least is the reference of every second line, so that there is something to choose
     references = [one[-1].text if i % 2 else REFERENCES[i] for i, one in enumerate(found)]
@@ -88,7 +88,7 @@ def test_interpolation_keeps_the_candidate_closest_to_the_reference(translator, 
 def test_equally_close_candidates_are_left_to_the_model(translator):
     references = ["Ω"] * len(SOURCES)
     chosen = distill_chunk(translator, SOURCES, references, DistillOptions(beam=3, nbest=3))
-    assert [target for _, target in chosen.pairs] == translator.translate(SOURCES, beam=3)
+    assert [target for _, target in chosen.pairs] == translator.translate(SOURCES, beam=3, length_penalty=1.0)
 
 
 def test_what_is_left_out_is_counted_by_kind(translator, tmp_path):
@@ -109,12 +109,14 @@ def test_outputs_that_ran_into_the_limit_are_left_out(translator, tmp_path):
 
 
 def test_outputs_without_text_are_left_out(toy_run):
-    """A model whose final norm points at EOS, whatever comes in, ends at once."""
+    """A model that writes the lone space of the vocabulary, since it must write something, and ends."""
     silent = anydepth.load(toy_run)
+    space = next(i for i in range(4, silent.tokenizer.vocabulary_size) if silent.tokenizer.pieces([i]) == ["▁"])
     with torch.no_grad():
-        silent.model.output.weight[Tokenizer.EOS] *= 10
         silent.model.decoder.norm.weight.zero_()
-        silent.model.decoder.norm.bias.copy_(silent.model.output.weight[Tokenizer.EOS])
+        silent.model.decoder.norm.bias.zero_()[0] = 10
+        silent.model.output.weight[Tokenizer.EOS].zero_()[0] = 100
+        silent.model.output.weight[space].zero_()[0] = 90
     lines = [*SOURCES, ""]
     result = distill_chunk(silent, lines, None, DistillOptions())
     assert (result.pairs, result.counts) == ([], DistillCounts(read=41, source_empty=1, output_empty=40))
@@ -125,7 +127,9 @@ def test_outputs_without_text_are_left_out(toy_run):
 def test_keep_all_gives_a_line_for_every_line(translator, tmp_path):
     lines = ["", *SOURCES[:3], LONG, " ", SOURCES[3]]
     counts, pairs, said = run(translator, tmp_path, lines, keep_all=True, chunk=3)
-    assert pairs == list(zip(lines, translator.translate(lines, beam=4, cut_long=True), strict=True))
+    assert pairs == list(
+        zip(lines, translator.translate(lines, beam=4, length_penalty=1.0, cut_long=True), strict=True)
+    )
     assert pairs[0] == ("", "")
     assert pairs[4][1] != ""
     assert (counts.read, counts.kept) == (7, 7)

@@ -39,7 +39,7 @@ def train(module: nn.Module, parameters: list[nn.Parameter], rows: slice, number
     # Not Adam, which would scale up the rounding errors of gradients that are zero, as the keys' biases have.
     optimiser = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     for step in range(1, STEPS + 1):
-        batch = Batch.from_rows(SOURCES[rows], TARGETS[rows], number=number)
+        batch = Batch.from_rows(SOURCES[rows], TARGETS[rows], place=(0, number))
         module(batch, step).backward()
         optimiser.step()
         optimiser.zero_grad()

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from conftest import anydepth, toy_pairs, write_corpus
+from conftest import anydepth, save_changed, toy_pairs, write_corpus
 
 FILES = ("distilled.fr", "distilled.en", "distill.json")
 
@@ -59,7 +59,8 @@ def test_it_says_what_it_did_and_equals_translate(toy_run, corpus, whole, tmp_pa
                     "--batch-size", 32)  # fmt: skip
     counts, _usage = done.stderr.decode().splitlines()
     assert counts == "600 read, 600 kept, among them: source empty 2, source too long 1"
-    translated = anydepth("translate", toy_run, "--beam", 4, "--cut-long", stdin=corpus[0].read_bytes()).stdout
+    options = ("--beam", 4, "--length-penalty", 1, "--cut-long")
+    translated = anydepth("translate", toy_run, *options, stdin=corpus[0].read_bytes()).stdout
     assert (tmp_path / "out" / "distilled.en").read_bytes() == translated
     assert (tmp_path / "out" / "distilled.fr").read_bytes() == corpus[0].read_bytes()
     journal = json.loads((whole / "distill.json").read_text())
@@ -134,8 +135,41 @@ def test_something_else_in_the_same_folder_is_refused(command, toy_run, corpus, 
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "languages": ["fr", "de"]}))
     command = ["distill", model, *command[2:]]
+    assert_one_line(anydepth(*command, "--out", out), "another languages:", advice)
+    save_changed(toy_run, model)
     assert_one_line(anydepth(*command, "--out", out), "another model:", advice)
     assert contents(out) == contents(whole)
+
+
+def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path):
+    out = tmp_path / "out"
+    process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
+    with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
+        while not lines_done(out):
+            time.sleep(0.001)
+        running.kill()
+    assert 0 < lines_done(out) < 600
+    assert anydepth(*command, "--out", out, "--batch-size", 5, "--chunk", 50).returncode == 0
+    assert contents(out) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"lines": 601},
+        {"counts": {"read": 600, "kept": -1}},
+        {"files": {"../escaped": 0, "distilled.en": 0}},
+        {"files": {}},
+        {"identity": 3},
+    ],
+    ids=str,
+)
+def test_a_journal_that_cannot_be_is_not_trusted(command, whole, tmp_path, damage):
+    out = shutil.copytree(whole, tmp_path / "out")
+    journal = json.loads((out / "distill.json").read_text())
+    (out / "distill.json").write_text(json.dumps({**journal, "finished": False, **damage}))
+    assert_one_line(anydepth(*command, "--out", out), "damaged" if "files" not in damage else "another languages")
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path):

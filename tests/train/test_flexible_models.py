@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import toy_pairs
+from conftest import save_changed, toy_pairs
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -92,6 +92,44 @@ def test_a_resumed_run_no_longer_needs_its_start_and_equals_an_uninterrupted_one
     whole, parts = (average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts"))
     for name in whole:
         assert torch.equal(whole[name], parts[name]), name
+
+
+def spoil_checkpoints(run):
+    for path in run.glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(b"x")
+
+
+def test_with_nothing_but_torn_checkpoints_a_run_begins_at_its_start_again(toy_recipe, toy_run, tmp_path):
+    changes = [*SHORT, f"init_from={toy_run}", FLEXIBLE, "train.schedule=inverse-sqrt"]
+    run_recipe(toy_recipe, tmp_path / "whole", *changes)
+    run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
+    spoil_checkpoints(tmp_path / "parts")
+    assert "is damaged: skipped" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    whole, parts = (average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts"))
+    for name in whole:
+        assert torch.equal(whole[name], parts[name]), name
+
+
+def test_a_start_that_has_changed_is_refused_and_a_finished_run_needs_none(toy_recipe, toy_run, tmp_path):
+    start, run = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(toy_run / "model", start)
+    changes = [*SHORT, f"init_from={start}", FLEXIBLE]
+    run_recipe(toy_recipe, run, *changes)
+    shutil.rmtree(start)
+    shutil.rmtree(run / "checkpoints")
+    assert "this run has finished" in run_recipe(toy_recipe, run, *changes)
+
+    (run / "finished.json").unlink()  # as if it had been killed before its first checkpoint
+    save_changed(toy_run, start)
+    with pytest.raises(UserError, match="is no longer the model that .* was begun from"):
+        run_recipe(toy_recipe, run, *changes)
+
+
+def test_keys_without_effect_are_noted(toy_recipe, tmp_path):
+    objective = "objective={name: flexible, sides: decoder, encoder_tasks: 1, decoder_tasks: 50}"
+    said = run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=1", objective)
+    assert "objective.encoder_tasks has no effect: there is 1 to draw from" in said
+    assert "objective.decoder_tasks has no effect: there are 2 to draw from" in said
 
 
 def test_layerdrop_draws_for_every_accumulated_batch(toy_recipe, tmp_path):

@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
 )
-errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]

@@ -87,7 +87,7 @@ def distill(
     keep_all: Annotated[
         bool, typer.Option("--keep-all", help="A line for every line: leave out none, cut those that are too long.")
     ] = False,
-    chunk: Annotated[int, typer.Option(min=1, help="Lines translated between two saves.")] = 2048,
+    chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

@@ -14,9 +14,9 @@ from anydepth.errors import UserError
 from anydepth.files import only_process
 from anydepth.infer.distill_files import (
     DistillCounts,
+    Identity,
     Journal,
     PairWriter,
-    model_identity,
     output_names,
     refuse_foreign,
     text_identity,
@@ -30,7 +30,7 @@ __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill
 
 @dataclass(frozen=True)
 class DistillOptions:
-    """What decides the output. The same options, model and lines give the same bytes."""
+    """What decides the output: the same options, model and lines give the same bytes."""
 
     depth: str | None = None  # None is the deepest
     beam: int = 4
@@ -137,7 +137,7 @@ def distill(
             journal.check_finished()
             _say(console, f"{out} was finished before: nothing is left to do")
         else:
-            if journal.lines < identity["source"]["lines"]:
+            if journal.lines < identity.source.lines:
                 _distill_the_rest(translator, source, references, options, journal, console)
             journal.finish()
     _say(console, journal.counts.summary())
@@ -148,17 +148,22 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _identity(translator: Translator, source: Path, references: Path | None, options: DistillOptions) -> dict[str, Any]:
-    """All that the output depends on."""
+def _identity(translator: Translator, source: Path, references: Path | None, options: DistillOptions) -> Identity:
+    """All that the output depends on. How many lines are translated together may change, should memory run out."""
     of_source = text_identity(source)
     of_references = None if references is None else text_identity(references)
-    if of_references is not None and of_references["lines"] != of_source["lines"]:
+    if of_references is not None and of_references.lines != of_source.lines:
         raise UserError(
-            f"{source} has {of_source['lines']:,} lines but {references} has {of_references['lines']:,}: "
+            f"{source} has {of_source.lines:,} lines but {references} has {of_references.lines:,}: "
             "line n of one must be the translation of line n of the other"
         )
-    model = model_identity(translator)
-    return {"source": of_source, "reference": of_references, "model": model, "options": asdict(options)}
+    return Identity(
+        source=of_source,
+        reference=of_references,
+        model=translator.fingerprint(),
+        layers=str(translator.menu[options.depth].subnetwork),
+        options={name: value for name, value in asdict(options).items() if name not in ("batch_size", "chunk")},
+    )
 
 
 def _distill_the_rest(
@@ -169,7 +174,7 @@ def _distill_the_rest(
     journal: Journal,
     console: Console,
 ) -> None:
-    total = journal.identity["source"]["lines"]
+    total = journal.identity.source.lines
     if journal.lines:
         _say(console, f"going on after line {journal.lines:,} of {total:,}")
     with PairWriter(journal) as writer, DistillProgress(console, total, journal.lines) as progress:

@@ -12,14 +12,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PrivateAttr, ValidationError
 
 from anydepth.errors import UserError
 from anydepth.files import read_json, sync_path, write_atomically
-from anydepth.infer.translator import Translator
 from anydepth.text.corpus import BYTE_ORDER_MARK, Pair, read_lines
 
 JOURNAL = "distill.json"
@@ -30,12 +27,12 @@ FORMAT = 1
 class DistillCounts:
     """How many lines were read and kept, and how many of each kind are no good to train on."""
 
-    read: int = 0
-    kept: int = 0
-    source_empty: int = 0
-    source_too_long: int = 0
-    output_empty: int = 0
-    output_cut_off: int = 0  # it ran into the length limit
+    read: NonNegativeInt = 0
+    kept: NonNegativeInt = 0
+    source_empty: NonNegativeInt = 0
+    source_too_long: NonNegativeInt = 0
+    output_empty: NonNegativeInt = 0
+    output_cut_off: NonNegativeInt = 0  # it ran into the length limit
 
     def __add__(self, other: "DistillCounts") -> "DistillCounts":
         mine, others = asdict(self), asdict(other)
@@ -50,6 +47,25 @@ class DistillCounts:
         return f"{text}, {are}: {', '.join(f'{name} {number:,}' for name, number in faults)}"
 
 
+class TextIdentity(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    lines: NonNegativeInt
+    sha256: str
+
+
+class Identity(BaseModel):
+    """What the work is about: with another one of these it would be other work."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: TextIdentity
+    reference: TextIdentity | None
+    model: str
+    layers: str
+    options: dict[str, str | int | float | bool | None]
+
+
 class Journal(BaseModel):
     """How far the work has come. On disk it never runs ahead of the data."""
 
@@ -60,17 +76,17 @@ class Journal(BaseModel):
     lines: NonNegativeInt = 0  # of the source that are done
     counts: DistillCounts = DistillCounts()
     files: dict[str, NonNegativeInt]  # the two names, source first, with their sizes in bytes
-    identity: dict[str, Any]
+    identity: Identity
     _folder: Path = PrivateAttr()
 
     @classmethod
-    def open(cls, folder: Path, identity: dict[str, Any], languages: tuple[str, str]) -> "Journal":
+    def open(cls, folder: Path, identity: Identity, languages: tuple[str, str]) -> "Journal":
         """The folder's journal if it is about the same work, or a new one."""
         for left in folder.glob(f".{JOURNAL}.tmp-*"):
             left.unlink()  # of a killed process: we hold the lock
         if (folder / JOURNAL).exists():
             journal = cls._read(folder)
-            journal._refuse_other(identity)
+            journal._refuse_other(identity, languages)
             return journal
         journal = cls(files=dict.fromkeys(output_names(languages), 0), identity=identity)
         journal._folder = folder
@@ -87,13 +103,17 @@ class Journal(BaseModel):
             journal = cls.model_validate(content)
         except ValidationError as error:
             raise UserError(f"{folder / JOURNAL} is damaged: {advice}") from error
+        if not journal.counts.kept <= journal.counts.read == journal.lines <= journal.identity.source.lines:
+            raise UserError(f"{folder / JOURNAL} is damaged: {advice}")
         journal._folder = folder
         return journal
 
-    def _refuse_other(self, identity: dict[str, Any]) -> None:
-        changed = [name for name in ("source", "reference", "model") if self.identity.get(name) != identity[name]]
-        earlier = self.identity.get("options", {})
-        changed += [name.replace("_", " ") for name, value in identity["options"].items() if earlier.get(name) != value]
+    def _refuse_other(self, identity: Identity, languages: tuple[str, str]) -> None:
+        same = {name: getattr(self.identity, name) == value for name, value in identity if name != "options"}
+        same["languages"] = tuple(self.files) == output_names(languages)
+        earlier = self.identity.options
+        same |= {name.replace("_", " "): earlier.get(name) == value for name, value in identity.options.items()}
+        changed = [name for name, is_same in same.items() if not is_same]
         if changed:
             raise UserError(
                 f"{self._folder} was begun with another {', '.join(changed)}: "
@@ -204,25 +224,11 @@ def refuse_foreign(folder: Path) -> None:
         raise UserError(f"{folder} is not empty and not a distillation: give another folder with --out")
 
 
-def text_identity(path: Path) -> dict[str, Any]:
+def text_identity(path: Path) -> TextIdentity:
     """The number of lines and their checksum, in one pass that refuses what cannot be read."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path} is not a regular file: it is read more than once, so write it to a file first")
     digest, lines = hashlib.sha256(), 0
     for lines, line in enumerate(read_lines(path), start=1):  # noqa: B007
         digest.update(f"{line}\n".encode())
-    return {"lines": lines, "sha256": digest.hexdigest()}
-
-
-def model_identity(translator: Translator) -> dict[str, Any]:
-    """The checksums of weights and tokenizer, and the languages that name the output."""
-    files: Any
-    if translator.folder is not None:
-        files = read_json(translator.folder / "config.json", "copy the model folder again").get("files")
-    else:
-        digest = hashlib.sha256(translator.tokenizer.to_bytes())
-        for name, value in translator.model.named_parameters():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        files = {"parameters": digest.hexdigest()}
-    return {"files": files, "languages": list(translator.languages)}
+    return TextIdentity(lines=lines, sha256=digest.hexdigest())

@@ -1,9 +1,12 @@
 """The Translator: texts in, texts out, at any depth of the menu."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+import torch
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
@@ -150,6 +153,14 @@ class Translator:
     def _limit(self, source_length: int, max_length: int | None) -> int:
         wanted = 2 * source_length + 10 if max_length is None else max_length
         return max(1, min(wanted, self.model.config.max_length))
+
+    def fingerprint(self) -> str:
+        """A checksum of the weights and the tokenizer: two models with the same give the same output."""
+        digest = hashlib.sha256(self.tokenizer.to_bytes())
+        for name, value in self.model.named_parameters():
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def parameters(self, depth: str | None = None) -> int:
         """How many parameters a depth uses, each counted once."""

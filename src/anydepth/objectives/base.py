@@ -24,8 +24,8 @@ class Loss:
 class Objective(nn.Module, ABC):
     """Owns whatever exists only in training. Its own parameters, if any, are trained and checkpointed too.
 
-    A random choice is keyed by (seed, step, sentence), never by a generator's state or by the batch: a resumed run
-    and a run split over several processes draw the same.
+    A random choice is keyed by (seed, step) and, where it needs more, by the sentence or by the place of the batch in
+    the data, never by a generator's state: a resumed run and a run split over several processes draw the same.
     """
 
     def __init__(self, config: Any, model: ModelConfig, label_smoothing: float, seed: int) -> None:

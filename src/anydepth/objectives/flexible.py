@@ -31,6 +31,17 @@ class Flexible(Objective):
         return menu_of(self._depths(ENCODER), self._depths(DECODER))
 
     def warnings(self) -> list[str]:
+        return [*self._primes(), *self._idle_keys()]
+
+    def _idle_keys(self) -> list[str]:
+        sizes = {"encoder_tasks": len(self._depths(ENCODER)), "decoder_tasks": len(self._depths(DECODER))}
+        return [
+            f"objective.{key} has no effect: there {'is' if size == 1 else 'are'} {size} to draw from"
+            for key, size in sizes.items()
+            if (getattr(self.config, key) or 0) > size or (size == 1 and getattr(self.config, key))
+        ]
+
+    def _primes(self) -> list[str]:
         sizes = {"encoder": self.model_config.encoder_layers, "decoder": self.model_config.decoder_layers}
         flexible = {side: layers for side, layers in sizes.items() if self.config.sides in ("both", side)}
         warnings = {side: warning_of_prime(layers) for side, layers in flexible.items()}

@@ -48,7 +48,7 @@ class LayerDrop(Objective):
         )
 
     def _kept(self, batch: Batch, step: int, side: int, layers: int, p: float) -> Layers:
-        uniform = keyed_uniform(self.seed, step, batch.number, side, np.arange(layers))
+        uniform = keyed_uniform(self.seed, step, *batch.place, side, np.arange(layers))
         kept = np.flatnonzero(uniform >= p)
         # A stack without any layer would not be a depth that anyone asks for: the last one to go stays.
         return tuple(int(layer) for layer in kept) if len(kept) else (int(uniform.argmax()),)

@@ -12,6 +12,7 @@ from anydepth.text.store import Ids, Lengths, PairStore
 from anydepth.text.tokenizer import Tokenizer
 
 Indices = NDArray[np.int64]
+Place = tuple[int, int]
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Batch:
     source_padding: Tensor | None  # [b, s] True at padding; None where nothing is padded
     target_tokens: int  # in target_out, EOS included, PAD not
     indices: Indices  # [b] numbers of the pairs in their store
-    number: int = 0  # its place in the epoch
+    place: Place = (0, 0)  # the epoch, and its number there
 
     @classmethod
     def from_rows(
@@ -30,7 +31,7 @@ class Batch:
         sources: Sequence[Ids | list[int]],
         targets: Sequence[Ids | list[int]],
         indices: Indices | None = None,
-        number: int = 0,
+        place: Place = (0, 0),
     ) -> "Batch":
         """Pad rows of token ids that have neither BOS nor EOS."""
         source = _padded(sources, last=Tokenizer.EOS)
@@ -42,7 +43,7 @@ class Batch:
             source_padding=torch.from_numpy(padding) if padding.any() else None,
             target_tokens=sum(len(row) + 1 for row in targets),
             indices=np.arange(len(sources)) if indices is None else indices,
-            number=number,
+            place=place,
         )
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class Batch:
             None if self.source_padding is None else self.source_padding.to(device, non_blocking=True),
             self.target_tokens,
             self.indices,
-            self.number,
+            self.place,
         )
 
 
@@ -73,9 +74,9 @@ def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: 
     return padded
 
 
-def make_batch(store: PairStore, indices: Indices, number: int = 0) -> Batch:
+def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0)) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
-    return Batch.from_rows(sources, targets, indices, number)
+    return Batch.from_rows(sources, targets, indices, place)
 
 
 def plan_epoch(
@@ -123,7 +124,7 @@ class BatchStream:
         return len(self._plan_of(epoch))
 
     def at(self, epoch: int, index: int) -> Batch:
-        return make_batch(self._store, self._plan_of(epoch)[index], index)
+        return make_batch(self._store, self._plan_of(epoch)[index], (epoch, index))
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:
