@@ -1,5 +1,6 @@
 """A toy language pair that a tiny model learns in seconds, and a model trained on it."""
 
+import io
 import random
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
@@ -93,3 +95,28 @@ def anydepth(*arguments: object, stdin: bytes = b"", **options: object) -> subpr
     """The command line as a user runs it, in a process of its own."""
     command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=250, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> None:
+    """Exit code 2, nothing like a traceback, one line on standard error with these words."""
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert len(said.strip().splitlines()) == 1, said
+    assert said.startswith("anydepth: ")
+    for word in words:
+        assert word in said
+
+
+def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
+    """Train, and return what was said."""
+    from anydepth.recipe import train
+    from anydepth.recipe_file import read_recipe
+
+    console = Console(file=io.StringIO(), width=200)
+    train(read_recipe(recipe, changes), run, console)
+    return console.file.getvalue()
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")

@@ -8,22 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from conftest import RECIPE, anydepth, toy_pairs, write_corpus
+from conftest import RECIPE, anydepth, assert_one_line, toy_pairs, write_corpus
 
 import anydepth as package
 
 LINES = b"le chat dort.\nun chien mange et dort.\n\nle petit oiseau voit un chat.\n"
-
-
-def assert_one_line(done, *words):
-    """Exit code 2, nothing like a traceback, one line on standard error with these words."""
-    said = done.stderr.decode()
-    assert done.returncode == 2, said
-    assert "Traceback" not in said
-    assert len(said.strip().splitlines()) == 1, said
-    assert said.startswith("anydepth: ")
-    for word in words:
-        assert word in said
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,9 @@ import sys
 import time
 
 import pytest
-from conftest import anydepth, save_changed, toy_pairs, write_corpus
+from conftest import anydepth, assert_one_line, save_changed, toy_pairs, write_corpus
 
 FILES = ("distilled.fr", "distilled.en", "distill.json")
-
-
-def assert_one_line(done, *words):
-    said = done.stderr.decode()
-    assert done.returncode == 2, said
-    assert "Traceback" not in said
-    assert len(said.strip().splitlines()) == 1, said
-    assert said.startswith("anydepth: ")
-    for word in words:
-        assert word in said
 
 
 def contents(out):

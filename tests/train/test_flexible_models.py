@@ -1,33 +1,18 @@
 """Flexible and LayerDrop models, trained for real, and training that starts from a finished model."""
 
-import io
 import shutil
 
 import pytest
 import torch
-from conftest import save_changed, toy_pairs
-from rich.console import Console
-from safetensors.torch import load_file
+from conftest import run_recipe, save_changed, toy_pairs, weights_of
 
 import anydepth
 from anydepth.errors import UserError
-from anydepth.recipe import train
-from anydepth.recipe_file import read_recipe
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.logs import read_log
 
 SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=2"]
 FLEXIBLE = "objective={name: flexible, encoder_tasks: 1, decoder_tasks: 1}"
-
-
-def run_recipe(recipe, run, *changes):
-    console = Console(file=io.StringIO(), width=200)
-    train(read_recipe(recipe, changes), run, console)
-    return console.file.getvalue()
-
-
-def weights_of(run):
-    return load_file(run / "model" / "model.safetensors")
 
 
 @pytest.mark.parametrize(

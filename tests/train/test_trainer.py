@@ -1,37 +1,23 @@
 """The trainer on real small runs. Kill -9 and resume is in tests/system."""
 
-import io
 import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from conftest import RECIPE, WORDS, toy_pairs, write_corpus
-from rich.console import Console
-from safetensors.torch import load_file
+from conftest import RECIPE, WORDS, run_recipe, toy_pairs, weights_of, write_corpus
 
 import anydepth
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.recipe import train
 from anydepth.recipe_file import read_recipe
 from anydepth.text import Batch, BatchStream, make_batch, prepare
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
 from anydepth.train.logs import read_log
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
-
-
-def run_recipe(recipe, run, *changes):
-    console = Console(file=io.StringIO(), width=200)
-    train(read_recipe(recipe, changes), run, console)
-    return console.file.getvalue()
-
-
-def weights_of(run):
-    return load_file(run / "model" / "model.safetensors")
 
 
 def assert_same_weights(one, other):
