@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +29,32 @@ SHAPES = ("o", "s", "^", "D", "v", "P")
 Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The encoder and decoder depths of a heat map."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @classmethod
+    def around(cls, models: Sequence[ModelSweep]) -> "Frame":
+        """Wide enough for every one of them."""
+        rows = sorted({n for model in models for n in model.rows})
+        return cls(tuple(rows), tuple(sorted({m for model in models for m in model.columns})))
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """In inches: cells of one size whatever the menu, within reason."""
+        width = 1.5 + 0.62 * len(self.columns)
+        height = max(2.6, 1.2 + 0.62 * len(self.rows))
+        return min(width, 12.0), min(height, 12.0)
+
+    def fill(self, model: ModelSweep, value: Callable[[Measurement], float]) -> Grid:
+        """n x m values; NaN where the model has no such depth."""
+        cells = [[model.cell(n, m) for m in self.columns] for n in self.rows]
+        return np.array([[math.nan if one is None else value(one) for one in row] for row in cells])
+
+
 def bleu_maps(models: Sequence[ModelSweep]) -> bytes:
     return _heat_maps(models, lambda one: one.bleu, "BLEU, higher is better", "viridis")
 
@@ -40,13 +67,14 @@ def difference_map(comparison: Comparison, models: Sequence[ModelSweep], label: 
     """BLEU of the model called `label` minus that of the first, where both have a depth; boxed where it beats all."""
     model = next(model for model in models if model.label == label)
     differences = {row.depth: row.differences[label] for row in comparison.shared if label in row.differences}
-    grid = _grid(model, lambda one: differences.get(one.depth, math.nan))
+    frame = Frame.around(models)
+    grid = frame.fill(model, lambda one: differences.get(one.depth, math.nan))
     most = max(float(np.nanmax(np.abs(grid))), 0.1)
-    figure = _figure(*_panel_size(model))
+    figure = _figure(*frame.size)
     axes = figure.subplots()
-    _draw_grid(axes, model, grid, cmap="RdBu", low=-most, high=most, number="{:+.1f}")
+    _draw_grid(axes, frame, grid, cmap="RdBu", low=-most, high=most, number="{:+.1f}")
     won = {row.depth for row in comparison.shared if row.winner == label}
-    _box_cells(axes, _grid(model, lambda one: float(one.depth in won)))
+    _box_cells(axes, frame.fill(model, lambda one: float(one.depth in won)))
     axes.set_title(f"{label} minus {comparison.first}", fontsize=11, color=INK)
     _title_and_colour_bar(figure, [axes], "Difference in BLEU" + (", boxed: best of all models" if won else ""))
     return _png(figure)
@@ -131,21 +159,21 @@ def _name_point(
 
 
 def _heat_maps(models: Sequence[ModelSweep], value: Callable[[Measurement], float], title: str, cmap: str) -> bytes:
-    """One panel per model, all on one colour scale."""
-    grids = [_grid(model, value) for model in models]
+    """One panel per model, all on one colour scale, a depth at the same place in each."""
+    frame = Frame.around(models)
+    grids = [frame.fill(model, value) for model in models]
     low = min(float(np.nanmin(grid)) for grid in grids)
     high = max(float(np.nanmax(grid)) for grid in grids)
     if low == high:  # one entry: a colour scale needs two ends
         low, high = low - 0.5, high + 0.5
-    sizes = [_panel_size(model) for model in models]
-    width, height = max(width for width, _ in sizes), max(height for _, height in sizes)
-    across = len(models) if len(models) * width <= WIDEST else min(2, len(models))
-    down = math.ceil(len(models) / across)
+    width, height = frame.size
+    down = math.ceil(len(models) / max(1, WIDEST // width))
+    across = math.ceil(len(models) / down)
     figure = _figure(across * width, down * height)
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     number = "{:.1f}" if high < 1000 else "{:.0f}"
     for axes, model, grid in zip(panels, models, grids, strict=False):
-        _draw_grid(axes, model, grid, cmap=cmap, low=low, high=high, number=number)
+        _draw_grid(axes, frame, grid, cmap=cmap, low=low, high=high, number=number)
         axes.set_title(model.label, fontsize=11, color=INK)
     for axes in panels[len(models) :]:
         axes.set_visible(False)
@@ -153,16 +181,10 @@ def _heat_maps(models: Sequence[ModelSweep], value: Callable[[Measurement], floa
     return _png(figure)
 
 
-def _grid(model: ModelSweep, value: Callable[[Measurement], float]) -> Grid:
-    """n x m values; NaN where the menu has a hole."""
-    cells = [[model.cell(n, m) for m in model.columns] for n in model.rows]
-    return np.array([[math.nan if one is None else value(one) for one in row] for row in cells])
-
-
-def _draw_grid(axes: Axes, model: ModelSweep, grid: Grid, *, cmap: str, low: float, high: float, number: str) -> None:
+def _draw_grid(axes: Axes, frame: Frame, grid: Grid, *, cmap: str, low: float, high: float, number: str) -> None:
     image = axes.imshow(grid, cmap=cmap, vmin=low, vmax=high, aspect="equal")
-    axes.set_xticks(range(len(model.columns)), [str(m) for m in model.columns])
-    axes.set_yticks(range(len(model.rows)), [str(n) for n in model.rows])
+    axes.set_xticks(range(len(frame.columns)), [str(m) for m in frame.columns])
+    axes.set_yticks(range(len(frame.rows)), [str(n) for n in frame.rows])
     axes.set_xlabel("decoder layers m", color=INK)
     axes.set_ylabel("encoder layers n", color=INK)
     axes.tick_params(length=0)
@@ -182,13 +204,6 @@ def _box_cells(axes: Axes, marked: Grid) -> None:
         seen_on_any_colour = [withStroke(linewidth=4, foreground="white")]
         box = Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.8, path_effects=seen_on_any_colour)
         axes.add_patch(box)
-
-
-def _panel_size(model: ModelSweep) -> tuple[float, float]:
-    """In inches: cells of one size whatever the menu, within reason."""
-    width = 1.5 + 0.62 * len(model.columns)
-    height = max(2.6, 1.2 + 0.62 * len(model.rows))
-    return min(width, 12.0), min(height, 12.0)
 
 
 def _title_and_colour_bar(figure: Figure, panels: Sequence[Axes], title: str) -> None:

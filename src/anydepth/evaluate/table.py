@@ -130,7 +130,12 @@ def _shared_depths(comparison: Comparison, names: dict[str, str], console: Conso
 def _table(console: Console, title: str, first: str, *others: str) -> Table:
     """Lines and colour on a terminal, bare columns in a file or a pipe."""
     lines = box.SIMPLE_HEAD if console.is_terminal else None
-    table = Table(title=Text(title, style="bold", no_wrap=True, overflow="ignore"), title_justify="left", box=lines, pad_edge=False)
+    table = Table(
+        title=Text(title, style="bold", no_wrap=True, overflow="ignore"),
+        title_justify="left",
+        box=lines,
+        pad_edge=False,
+    )
     table.add_column(first, no_wrap=True)
     for header in others:
         table.add_column(Text(header), justify="right", no_wrap=True)
