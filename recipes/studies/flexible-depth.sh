@@ -4,6 +4,7 @@
 # DATA has train, val and test_2016_flickr .en and .de of Multi30k (github.com/multi30k/dataset, data/task1/raw).
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again. Parts:
 #   main        pre-train 12-6, distil; flexible (Optimal and Left), LayerDrop, individual models  Table 1, an hour or so
+#   longer      flexible for 4,000 updates
 #   no-kd       the same methods on the references instead of the distilled text                   Table 2
 #   strategies  the other three ways to assign layers                                              Table 3
 #   sides       encoder or decoder only                                                            Table 4
@@ -16,7 +17,7 @@
 # encoder depth with one drawn decoder depth), and LayerDrop for 1,000 more of 6 batches. In the paper LayerDrop starts
 # from scratch; in so short a study that would decide the outcome. Individual models train from scratch for 4,500.
 set -euo pipefail
-parts=(main no-kd strategies sides sampling drop-rates forced)
+parts=(main longer no-kd strategies sides sampling drop-rates forced)
 [[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
 data=$1 out=$2
 shift 2
@@ -71,6 +72,12 @@ main() {
   individual individual "$distilled"
   flexible left "$distilled" 1000 "strategy: left, decoder_tasks: 1"
   sweep main "$out"/{optimal,layerdrop,left} "$(members individual)" "$out/pretrained" --depths "$divisors"
+}
+longer() {
+  optimal
+  individual individual "$distilled"
+  flexible optimal-4000 "$distilled" 4000 "strategy: optimal, decoder_tasks: 1"
+  sweep longer "$out"/{optimal-4000,optimal} "$(members individual)" "$out/pretrained"
 }
 no-kd() {
   optimal
