@@ -25,7 +25,7 @@ from anydepth.text import Tokenizer
 from anydepth.text.corpus import read_lines
 
 WIDTH, LAYERS, VOCABULARY = 256, 6, 4000
-SPEED_LINES, FEW_LINES = 256, 10_000
+SPEED_LINES, FEW_LINES = 1024, 10_000
 SPEED = DistillOptions(beam=4, batch_size=64, max_length=12, keep_all=True)
 MEMORY = DistillOptions(beam=1, batch_size=256, max_length=1, keep_all=True)
 
@@ -33,7 +33,7 @@ MEMORY = DistillOptions(beam=1, batch_size=256, max_length=1, keep_all=True)
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", type=Path, help="by default a random one is made")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--only", choices=("speed", "memory"))
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)

@@ -105,7 +105,7 @@ def _earlier_model(run: Path) -> ModelConfig:
 
 def _check_start(start: Translator, run: Path) -> None:
     """A run killed before its first checkpoint begins anew: from the same weights, and with text in their sub-words."""
-    path, found = run / "start.json", {"fingerprint": start.fingerprint()}
+    path, found = run / "start.json", {"fingerprint": start.fingerprint}
     if path.exists() and read_json(path, f"delete {run} and give the same command again") != found:
         raise UserError(
             f"init_from is no longer the model that {run} was begun from: restore it, or give another --out"

@@ -160,7 +160,7 @@ def _identity(translator: Translator, source: Path, references: Path | None, opt
     return Identity(
         source=of_source,
         reference=of_references,
-        model=translator.fingerprint(),
+        model=translator.fingerprint,
         layers=str(translator.menu[options.depth].subnetwork),
         options={name: value for name, value in asdict(options).items() if name not in ("batch_size", "chunk")},
     )

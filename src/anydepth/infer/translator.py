@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -154,6 +155,7 @@ class Translator:
         wanted = 2 * source_length + 10 if max_length is None else max_length
         return max(1, min(wanted, self.model.config.max_length))
 
+    @cached_property
     def fingerprint(self) -> str:
         """A checksum of the weights and the tokenizer: two models with the same give the same output."""
         digest = hashlib.sha256(self.tokenizer.to_bytes())
