@@ -39,7 +39,7 @@ demo: $(VENV)/.installed
 	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate demo/run --depth 3-1"
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """A toy language pair that a tiny model learns in seconds, and a model trained on it."""
 
 import io
+import os
 import random
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+# Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 WORDS = {
     "le": "the", "un": "a", "chat": "cat", "chien": "dog", "oiseau": "bird", "mange": "eats", "voit": "sees",

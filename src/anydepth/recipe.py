@@ -66,7 +66,11 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
 
         _finish(recipe, run, prepared, objective, steps)
         write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
-    console.print(f"finished: {run / 'model'} (the mean of {len(steps)} checkpoints)", highlight=False, soft_wrap=True)
+    console.print(
+        f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})",
+        highlight=False,
+        soft_wrap=True,
+    )
     return run / "model"
 
 
@@ -90,7 +94,8 @@ def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
     for key, value in asked.items():
         if key not in FREE_TO_CHANGE and value != getattr(there, key):
             raise UserError(
-                f"model.{key} is {value} but that of {recipe.init_from} is {getattr(there, key)}: leave out `model`"
+                f"model.{key} is {value} but that of {recipe.init_from} is {getattr(there, key)}: "
+                "leave out the section (--set 'model={}')"
             )
     return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
 

@@ -67,6 +67,8 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"] if part not in OBJECTIVES)
     others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if problem["type"] == "union_tag_invalid":
+        return f"there is no objective {problem['ctx']['tag']!r}: choose from {', '.join(OBJECTIVES)}{others}"
     if problem["type"] == "extra_forbidden" and key.startswith("objective."):
         kind = problem["loc"][1]
         return f"{kind} has no key {key}: set the whole section, for instance --set 'objective={{name: {kind}}}'"

@@ -9,6 +9,7 @@ import typer
 from anydepth.cli.app import errors
 from anydepth.depth.assignment import STRATEGIES, Assignment, assign, warning_of_prime
 from anydepth.depth.drawing import ASCII, BLOCKS, Marks, draw, draw_small, side_by_side
+from anydepth.errors import UserError
 
 ALL = "all"
 TASK_BALANCE = "task balance, lower is better"
@@ -23,6 +24,8 @@ def depths(
 ) -> None:
     """Show which layers make up each depth of a stack of D layers that serves the depths that divide D."""
     width, marks = shutil.get_terminal_size((80, 24)).columns, _marks(sys.stdout.encoding)
+    if strategy not in (*STRATEGIES, ALL):
+        raise UserError(f"there is no strategy {strategy!r}: choose from {', '.join((*STRATEGIES, ALL))}")
     if strategy == ALL:
         lines = _compared([assign(name, layers) for name in STRATEGIES], width, marks)
     else:

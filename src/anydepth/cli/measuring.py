@@ -44,6 +44,9 @@ def sweep(
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes over all depths; the median counts.")] = 1,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap between models.")] = 1000,
     cut_long: CutLong = False,
+    record: Annotated[
+        bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
+    ] = True,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -76,9 +79,10 @@ def sweep(
         console=errors,
     )
     print_table(result, Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH))
-    for label, members in translators.items():
+    for label, members in translators.items() if record else ():
         for member in members:
-            remember(member, result, label, console=errors)
+            if remember(member, result, label, console=errors):
+                errors.print(f"recorded in the menu and the card of {member.folder}")
     page = write_report(result, out)
     errors.print(f"report: {page}")
 
@@ -104,6 +108,8 @@ def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
 def _family(argument: str) -> tuple[str | None, list[Path]]:
     """The name a user gave, if any, and the folders. What exists as it stands is one folder, whatever it looks like."""
     name, equals, rest = argument.partition("=")
+    if "," in argument and not equals and not os.path.exists(argument):
+        raise UserError(f"there is no model at {argument}: to take several together, write NAME={argument}")
     if not equals or os.path.exists(argument):
         return None, [Path(argument)]
     paths = [rest] if os.path.exists(rest) else rest.split(",")
