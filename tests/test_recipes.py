@@ -66,6 +66,13 @@ def test_a_key_that_stands_twice_is_refused(tmp_path):
         read_recipe(path)
 
 
+def test_an_objective_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("data: {train: {tsv: x}}\nobjective: {name: flexibel}\n")
+    with pytest.raises(UserError, match="there is no objective 'flexibel': choose from vanilla, tied-multi, flexible"):
+        read_recipe(path)
+
+
 def test_an_option_of_another_objective_is_explained(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("data: {train: {tsv: x}}\nobjective: {name: tied-multi, mode: exact}\n")

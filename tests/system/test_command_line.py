@@ -134,6 +134,14 @@ def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, te
     assert entry.cost["seconds_per_sentence"] > 0
     assert "| 1-1 |" in (model / "README.md").read_text()
     assert "2-2" in done.stdout.decode()
+    assert f"recorded in the menu and the card of {model}" in done.stderr.decode()
+
+    measured = (model / "depths.json").read_bytes()
+    options = ["--source", source, "--reference", reference, "--depths", "1-1", "--no-record"]
+    assert anydepth("sweep", model, *options, "--out", tmp_path / "report").returncode == 0  # a report may be replaced
+    assert (model / "depths.json").read_bytes() == measured
+    assert_one_line(anydepth("sweep", model, *options, "--out", model), "not empty and not a report")
+    assert_one_line(anydepth("sweep", "a,b", *options, "--out", tmp_path / "new"), "write NAME=a,b")
 
 
 def test_sweep_compares_models(toy_run, tmp_path, test_files):
@@ -287,6 +295,6 @@ def test_data_refuses_bad_requests(tmp_path):
 def test_help_version_and_unknown_verbs():
     assert b"anydepth 0." in anydepth("--version").stdout
     assert anydepth("--help").returncode == 0
-    for verb in ("data", "train", "translate", "sweep"):
+    for verb in ("data", "train", "depths", "translate", "distill", "sweep"):
         assert anydepth(verb, "--help").returncode == 0
     assert_one_line(anydepth("dream"), "dream")

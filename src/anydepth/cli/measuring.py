@@ -88,6 +88,8 @@ def sweep(
 
 
 def _make_folder(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "sweep.json").exists():
+        raise UserError(f"{folder} is not empty and not a report: give another folder with --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".writable").touch()
