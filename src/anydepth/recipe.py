@@ -76,8 +76,9 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
 
 def _start(recipe: Recipe, run: Path) -> Translator | None:
     """The model to start from. A run that has finished, or has a checkpoint to go on from, needs no other."""
-    has_checkpoint = any(read_state(run, step) for step in saved_steps(run))
-    if recipe.init_from is None or has_checkpoint or _has_finished(run, recipe.train.steps):
+    if recipe.init_from is None or _has_finished(run, recipe.train.steps):
+        return None
+    if any(read_state(run, step) for step in saved_steps(run)):
         return None
     return artifact.load(recipe.init_from)
 

@@ -3,6 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+ENCODER, DECODER = 0, 1  # a key that tells the two sides' draws apart
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

@@ -2,8 +2,6 @@
 
 Wang, Xiao and Zhu 2021, "Training Flexible Depth Model by Multi-Task Learning for Neural Machine Translation",
 Algorithm 1; drawing fewer tasks for each update is their Table 5.
-
-Shapes: n encoder tasks, m decoder tasks, b batch, s source length, t target length, d width, r rows.
 """
 
 from dataclasses import replace
@@ -16,12 +14,10 @@ from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
-from anydepth.objectives.draws import keyed_uniform
+from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.losses import loss_of_all
 from anydepth.objectives.unused import keep_unused_in_graph
 from anydepth.text import Batch
-
-ENCODER, DECODER = 0, 1  # tell the two sides' draws apart
 
 
 class Flexible(Objective):

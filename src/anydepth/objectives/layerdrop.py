@@ -13,12 +13,10 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
 from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective
-from anydepth.objectives.draws import keyed_uniform
+from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.losses import translation_loss
 from anydepth.objectives.unused import keep_unused_in_graph
 from anydepth.text import Batch
-
-ENCODER, DECODER = 0, 1  # tell the two sides' draws apart
 
 
 class LayerDrop(Objective):
