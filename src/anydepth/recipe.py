@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,8 @@ def _check_same(recipe: Recipe, run: Path) -> None:
     if not (run / "recipe.json").exists():
         return
     old = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
+    with suppress(ValidationError):  # an earlier version knew fewer keys: what it did is what they are by default
+        old = Recipe.model_validate(old).model_dump(mode="json")
     changed = [key for key in _different_keys(old, recipe.model_dump(mode="json")) if key != "train.steps"]
     if changed:
         raise UserError(

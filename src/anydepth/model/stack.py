@@ -1,6 +1,6 @@
 """The one loop that runs layers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,11 +9,16 @@ from anydepth.depth.subnetwork import Weights
 
 
 class Stack(nn.Module):
-    """Layers and the final norm that all their exits share."""
+    """Layers and the final norm that all their exits share.
 
-    def __init__(self, layers: Iterable[nn.Module], width: int) -> None:
+    `pattern` says whose weights each layer has: (0, 1, 2) gives each its own, (0, 0, 0) is one layer applied three
+    times (recurrent stacking). A layer that occurs at several places is one module, its parameters are there once.
+    """
+
+    def __init__(self, make_layer: Callable[[], nn.Module], pattern: tuple[int, ...], width: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        own = [make_layer() for _ in range(max(pattern) + 1)]
+        self.layers = nn.ModuleList(own[index] for index in pattern)
         self.norm = nn.LayerNorm(width)
 
     def forward(

@@ -24,8 +24,8 @@ class Transformer(nn.Module):
         self.config = config
         self.vocabulary = vocabulary
         size = (config.width, config.heads, config.ffn, config.dropout)
-        self.encoder = Stack((EncoderLayer(*size) for _ in range(config.encoder_layers)), config.width)
-        self.decoder = Stack((DecoderLayer(*size) for _ in range(config.decoder_layers)), config.width)
+        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width)
+        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width)
         self.target_embedding = nn.Embedding(vocabulary, config.width)
         shared = config.share_embeddings
         self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)

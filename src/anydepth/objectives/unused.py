@@ -36,4 +36,5 @@ def keep_unused_in_graph(loss: Tensor, model: Transformer, encoder: Layers, deco
 
 
 def _others(layers: nn.ModuleList, used: Layers) -> list[nn.Parameter]:
-    return [p for index, layer in enumerate(layers) if index not in used for p in layer.parameters()]
+    running = {layers[index] for index in used}  # with shared weights a layer may run in another's place
+    return [p for layer in dict.fromkeys(layers) if layer not in running for p in layer.parameters()]

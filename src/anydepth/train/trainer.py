@@ -112,7 +112,11 @@ class Trainer:
     def _layer_norms(self) -> dict[str, float]:
         """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
         stacks = {"encoder": self.model.encoder, "decoder": self.model.decoder}
-        layers = {f"{side}.{i + 1}": layer for side, stack in stacks.items() for i, layer in enumerate(stack.layers)}
+        layers = {
+            f"{side}.{i}": layer
+            for side, stack in stacks.items()
+            for i, layer in enumerate(dict.fromkeys(stack.layers), 1)
+        }
         gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
         return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
 
