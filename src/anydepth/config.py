@@ -207,6 +207,10 @@ class TrainConfig(Section):
     schedule: Literal["inverse-sqrt", "linear"] = Field(
         "inverse-sqrt", description="decay after the peak; linear ends at 0"
     )
+    optimiser: Literal["adam", "nesterov"] = Field(
+        "adam", description="AdamW, or gradient descent with Nesterov momentum"
+    )
+    momentum: float = Field(0.9, gt=0, lt=1, description="of Nesterov's")
     betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")

@@ -17,12 +17,12 @@ from anydepth.files import only_process, read_json, write_atomically
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
-from anydepth.objectives import Objective, make_objective
+from anydepth.objectives import TranslationObjective, make_objective
 from anydepth.text import Batch, BatchStream, Prepared, prepare
 from anydepth.train import Trainer
 from anydepth.train.checkpoint import average_checkpoints, read_state, saved_steps
 from anydepth.train.trainer import model_tensors
-from anydepth.train.validation import Validator
+from anydepth.train.validation import TranslationValidator
 
 VALIDATION_BATCH = 64
 FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
@@ -174,7 +174,9 @@ def _report(prepared: Prepared, console: Console) -> None:
         console.print(f"note: {seen:,} validation sources also occur in train", highlight=False)
 
 
-def _validator(recipe: Recipe, prepared: Prepared, objective: Objective, device: torch.device) -> Validator:
+def _validator(
+    recipe: Recipe, prepared: Prepared, objective: TranslationObjective, device: torch.device
+) -> TranslationValidator:
     pairs = prepared.valid_pairs[: recipe.train.valid_sentences]
     sources = prepared.tokenizer.encode_many([source for source, _ in pairs])
     targets = prepared.tokenizer.encode_many([target for _, target in pairs])
@@ -183,10 +185,10 @@ def _validator(recipe: Recipe, prepared: Prepared, objective: Objective, device:
     for start in range(0, len(pairs), VALIDATION_BATCH):
         chosen = by_length[start : start + VALIDATION_BATCH]
         batches.append(Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen]).to(device))
-    return Validator(pairs, batches, prepared.tokenizer, objective.menu(), recipe.train.valid_depths)
+    return TranslationValidator(pairs, batches, prepared.tokenizer, objective.menu(), recipe.train.valid_depths)
 
 
-def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: Objective, steps: list[int]) -> None:
+def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: TranslationObjective, steps: list[int]) -> None:
     data = recipe.data
     how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
     if recipe.init_from is not None:

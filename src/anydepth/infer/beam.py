@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import torch
 
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, largest, length_penalty
+from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, largest, length_penalty
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 
 
 def beam_search(
-    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+    model: Transformer, sub: SubNetwork, encoded: Encoded, limits: list[int], options: SearchOptions
 ) -> list[list[Candidate]]:
     """A sentence is done when `beam` hypotheses have ended, or at its limit."""
     k = options.beam
-    decoding = Decoding(model, sub, sources, max(limits))
-    beams = _Beams(len(sources), limits, options)
-    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
-    scores_bk = torch.zeros(len(sources), 1, device=decoding.device)
+    decoding = Decoding(model, sub, encoded, max(limits))
+    beams = _Beams(len(limits), limits, options)
+    tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
+    scores_bk = torch.zeros(len(limits), 1, device=decoding.device)
     for length in range(1, max(limits) + 1):
         log_p_rv = decoding.step(tokens_r).log_softmax(dim=-1)
         if length <= options.min_length:

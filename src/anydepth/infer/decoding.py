@@ -3,7 +3,9 @@
 Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,17 +43,34 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
+class Encoded(NamedTuple):
+    """What the decoder reads: encoder exits, and which of their positions are padding."""
+
+    memory_bsd: Tensor
+    padding_bs: Tensor | None
+
+
+def encode(model: Transformer, subs: Sequence[SubNetwork], sources: list[list[int]]) -> list[Encoded]:
+    """The exits of several sub-networks' encoders; layers that they begin with alike run once."""
+    device = next(model.parameters()).device
+    longest = max(map(len, sources))
+    source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
+    padding_bs = source_bs == Tokenizer.PAD if any(len(row) < longest for row in sources) else None
+    plain = [sub.encoder for sub in subs if sub.encoder_weights is None]
+    states = iter(model.encode_each(source_bs, plain, padding_bs))
+    exits = [
+        next(states) if sub.encoder_weights is None else model.encode(source_bs, sub, padding_bs)[-1] for sub in subs
+    ]
+    return [Encoded(model.memory(state_bsd), padding_bs) for state_bsd in exits]
+
+
 class Decoding:
     """A batch on its way: the encoder has run, the decoder goes one position per call."""
 
-    def __init__(self, model: Transformer, sub: SubNetwork, sources: list[list[int]], limit: int) -> None:
-        device = next(model.parameters()).device
-        self.model, self.sub, self.device = model, sub, device
-        longest = max(map(len, sources))
-        source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
-        padded = any(len(row) < longest for row in sources)
-        self.padding_bs = source_bs == Tokenizer.PAD if padded else None
-        self.memory = model.memory(model.encode(source_bs, sub, self.padding_bs)[-1])
+    def __init__(self, model: Transformer, sub: SubNetwork, encoded: Encoded, limit: int) -> None:
+        self.model, self.sub = model, sub
+        self.memory, self.padding_bs = encoded
+        self.device = self.memory.device
         self.cache = DecoderCache(len(sub.decoder), limit)
 
     def step(self, tokens_r: Tensor) -> Tensor:

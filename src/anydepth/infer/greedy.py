@@ -6,20 +6,20 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 import torch
 
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, SearchOptions, largest, length_penalty
+from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, largest, length_penalty
 from anydepth.model import Transformer
 from anydepth.text import Tokenizer
 
 
 def greedy(
-    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+    model: Transformer, sub: SubNetwork, encoded: Encoded, limits: list[int], options: SearchOptions
 ) -> list[list[Candidate]]:
-    decoding = Decoding(model, sub, sources, max(limits))
-    alive = list(range(len(sources)))
-    outputs: list[list[int]] = [[] for _ in sources]
-    log_p = torch.full((len(sources),), 0.0 if options.scores else float("nan"), device=decoding.device)
-    results: list[list[Candidate]] = [[] for _ in sources]
-    tokens_r = torch.full((len(sources),), Tokenizer.BOS, device=decoding.device)
+    decoding = Decoding(model, sub, encoded, max(limits))
+    alive = list(range(len(limits)))
+    outputs: list[list[int]] = [[] for _ in limits]
+    log_p = torch.full((len(limits),), 0.0 if options.scores else float("nan"), device=decoding.device)
+    results: list[list[Candidate]] = [[] for _ in limits]
+    tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
     for length in range(1, max(limits) + 1):
         logits_rv = decoding.step(tokens_r)
         if options.scores:

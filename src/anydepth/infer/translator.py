@@ -11,23 +11,28 @@ import torch
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.search import search
+from anydepth.infer.decoding import Candidate, SearchOptions
+from anydepth.infer.search import search, search_each
 from anydepth.model import Transformer
+from anydepth.select import Selector
 from anydepth.text import Tokenizer
+
+AUTO = "auto"
+Depth = str | Sequence[str] | Selector | None
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One translation. The score is its log-probability over the length penalty.
 
-    One that ran into the length limit has not ended.
+    One that ran into the length limit has not ended. An empty text was translated at no depth.
     """
 
     text: str
     tokens: tuple[int, ...]
     score: float
     ended: bool = True
+    depth: str = ""
 
 
 class TooLongError(UserError):
@@ -51,9 +56,10 @@ class Translator:
         menu: DepthMenu,
         languages: tuple[str, str] = ("source", "target"),
         folder: Path | None = None,
+        selector: Selector | None = None,
     ) -> None:
         self.model, self.tokenizer, self.menu = model, tokenizer, menu
-        self.languages, self.folder = languages, folder
+        self.languages, self.folder, self.selector = languages, folder, selector
 
     def translate(self, texts: Sequence[str], **options: object) -> list[str]:
         """The best translation of each text; options as for `hypotheses`."""
@@ -64,7 +70,7 @@ class Translator:
         self,
         texts: Sequence[str],
         *,
-        depth: str | None = None,
+        depth: Depth = None,
         beam: int = 1,
         nbest: int = 1,
         length_penalty: float = 0.6,
@@ -78,40 +84,93 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The `nbest` best translations of each text, in order.
 
-        depth          an entry of the menu, such as "6-2"; None is the deepest
+        depth          an entry of the menu, such as "6-2"; one for each text; a Selector; "auto" for the model's own
+                       selector; None is the deepest
         max_length     longest output in sub-words; by default twice the source and 10 more
         max_source     longest source in sub-words; longer ones are refused, or cut if `cut_long`
         source_prefix  put before every text
         scores         without them greedy search is a little faster; a score is then not a number
         progress       called with the number of texts that have become ready
         """
-        if isinstance(texts, str):
-            raise UserError("translate takes a list of texts: write [text]")
-        if beam < 1 or batch_size < 1:
-            raise UserError("beam and batch size must be at least 1")
-        if not 1 <= nbest <= beam:
-            raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
-        if not 0 <= length_penalty <= 10:
-            raise UserError(f"the length penalty {length_penalty} is out of range: use 0 to 10")
-        if min(max_length or 1, max_source or 1) < 1:
-            raise UserError("the longest source and output must be at least 1")
-        subnetwork = self.menu[depth].subnetwork
+        options = _search_options(texts, beam, nbest, length_penalty, batch_size, max_length, max_source, scores)
+        self._check_depth(depth)
         sources = self._encode(texts, source_prefix, max_source, cut_long)
-        options = SearchOptions(beam, nbest, length_penalty, scores=scores)
-        found: list[list[Hypothesis]] = [[Hypothesis("", (), 0.0)] for _ in texts]
         waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]  # an empty line stays empty
-        waiting.sort(key=lambda i: -len(sources[i]))
+        found = [[Hypothesis("", (), 0.0)] for _ in texts]
         if progress:
             progress(len(texts) - len(waiting))
-        for start in range(0, len(waiting), batch_size):
-            chosen = waiting[start : start + batch_size]
+        for name, group in self._grouped(depth, waiting, sources).items():
+            subnetwork = self.menu[name].subnetwork
+            for chosen in _batches(group, sources, batch_size):
+                batch = [sources[i] for i in chosen]
+                limits = [self._limit(len(source), max_length) for source in batch]
+                for i, candidates in zip(chosen, search(self.model, subnetwork, batch, limits, options), strict=True):
+                    found[i] = self._hypotheses(candidates, name)
+                if progress:
+                    progress(len(chosen))
+        return found
+
+    def every_depth(
+        self,
+        texts: Sequence[str],
+        *,
+        depths: Sequence[str] | None = None,
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 0.6,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        max_source: int | None = None,
+        cut_long: bool = False,
+        source_prefix: str = "",
+        scores: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[str, list[list[Hypothesis]]]:
+        """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
+        options = _search_options(texts, beam, nbest, length_penalty, batch_size, max_length, max_source, scores)
+        entries = list(self.menu) if depths is None else [self.menu[name] for name in depths]
+        sources = self._encode(texts, source_prefix, max_source, cut_long)
+        waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]
+        found = {entry.name: [[Hypothesis("", (), 0.0)] for _ in texts] for entry in entries}
+        if progress:
+            progress(len(texts) - len(waiting))
+        for chosen in _batches(waiting, sources, batch_size):
             batch = [sources[i] for i in chosen]
             limits = [self._limit(len(source), max_length) for source in batch]
-            for i, candidates in zip(chosen, search(self.model, subnetwork, batch, limits, options), strict=True):
-                found[i] = [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended) for c in candidates]
+            of_each = search_each(self.model, [entry.subnetwork for entry in entries], batch, limits, options)
+            for entry, candidates_of in zip(entries, of_each, strict=True):
+                for i, candidates in zip(chosen, candidates_of, strict=True):
+                    found[entry.name][i] = self._hypotheses(candidates, entry.name)
             if progress:
                 progress(len(chosen))
         return found
+
+    def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
+        return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
+
+    def _check_depth(self, depth: Depth) -> None:
+        """Refuse what cannot be, before anyone waits for it."""
+        if depth == AUTO and self.selector is None:
+            raise UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
+        if depth is None or (isinstance(depth, str) and depth != AUTO):
+            self.menu[depth]
+
+    def _grouped(self, depth: Depth, waiting: list[int], sources: list[list[int]]) -> dict[str, list[int]]:
+        """The texts that are to run at each depth."""
+        if depth == AUTO:
+            depth = self.selector
+        if depth is None or isinstance(depth, str):
+            return {self.menu[depth].name: waiting}
+        if isinstance(depth, Selector):
+            names = depth.choose([sources[i] for i in waiting]) if waiting else []
+        elif len(depth) == len(sources):
+            names = [depth[i] for i in waiting]
+        else:
+            raise UserError(f"there are {len(sources):,} texts but {len(depth):,} depths: give one for each text")
+        groups: dict[str, list[int]] = {}
+        for i, name in zip(waiting, names, strict=True):
+            groups.setdefault(self.menu[name].name, []).append(i)
+        return groups
 
     def stream(self, lines: Iterable[str], chunk: int = 2048, **options: object) -> Iterator[list[Hypothesis]]:
         """Translate any number of lines with bounded memory, in order; options as for `hypotheses`.
@@ -171,3 +230,34 @@ class Translator:
     def bytes(self, depth: str | None = None) -> int:
         """How much memory those take."""
         return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
+
+
+def _search_options(
+    texts: Sequence[str],
+    beam: int,
+    nbest: int,
+    length_penalty: float,
+    batch_size: int,
+    max_length: int | None,
+    max_source: int | None,
+    scores: bool,
+) -> SearchOptions:
+    """Checked: callers pass on what users wrote."""
+    if isinstance(texts, str):
+        raise UserError("translate takes a list of texts: write [text]")
+    if beam < 1 or batch_size < 1:
+        raise UserError("beam and batch size must be at least 1")
+    if not 1 <= nbest <= beam:
+        raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
+    if not 0 <= length_penalty <= 10:
+        raise UserError(f"the length penalty {length_penalty} is out of range: use 0 to 10")
+    if min(max_length or 1, max_source or 1) < 1:
+        raise UserError("the longest source and output must be at least 1")
+    return SearchOptions(beam, nbest, length_penalty, scores=scores)
+
+
+def _batches(group: Iterable[int], sources: list[list[int]], size: int) -> Iterator[list[int]]:
+    """The longest first, so that a batch holds sentences alike in length."""
+    order = sorted(group, key=lambda i: -len(sources[i]))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]

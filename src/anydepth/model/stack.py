@@ -21,6 +21,11 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(own[index] for index in pattern)
         self.norm = nn.LayerNorm(width)
 
+    @property
+    def distinct(self) -> list[nn.Module]:
+        """The layers with weights of their own."""
+        return list(dict.fromkeys(self.layers))
+
     def forward(
         self,
         x: Tensor,

@@ -14,16 +14,25 @@ from anydepth.text import Batch
 
 @dataclass
 class Loss:
-    """The mean loss per target token, and its named parts for the logs (detached, per token as well)."""
+    """The mean loss over `terms` (target tokens, or sentences), and its named parts for the logs (detached)."""
 
     total: Tensor
-    tokens: int
+    terms: int
     parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Objective(nn.Module, ABC):
-    """Owns whatever exists only in training. Its own parameters, if any, are trained and checkpointed too.
+    """Maps a model and a batch to a loss. What kind of model and of batch, its subclasses say."""
 
+    @abstractmethod
+    def forward(self, model: Any, batch: Any, step: int) -> Loss:
+        """The loss of one batch."""
+
+
+class TranslationObjective(Objective):
+    """A way of training the Transformer.
+
+    It owns whatever exists only in training. Its own parameters, if any, are trained and checkpointed too.
     A random choice is keyed by (seed, step) and, where it needs more, by the sentence or by the place of the batch in
     the data, never by a generator's state: a resumed run and a run split over several processes draw the same.
     """

@@ -13,14 +13,14 @@ from anydepth.config import FlexibleConfig
 from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.base import Loss, TranslationObjective
 from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.losses import loss_of_all
 from anydepth.objectives.unused import keep_unused_in_graph
 from anydepth.text import Batch
 
 
-class Flexible(Objective):
+class Flexible(TranslationObjective):
     config: FlexibleConfig
 
     def menu(self) -> DepthMenu:

@@ -12,14 +12,14 @@ from anydepth.config import LayerDropConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.base import Loss, TranslationObjective
 from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.losses import translation_loss
 from anydepth.objectives.unused import keep_unused_in_graph
 from anydepth.text import Batch
 
 
-class LayerDrop(Objective):
+class LayerDrop(TranslationObjective):
     config: LayerDropConfig
 
     def menu(self) -> DepthMenu:

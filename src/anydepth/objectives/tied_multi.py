@@ -15,7 +15,7 @@ from torch import Tensor
 from anydepth.config import TiedMultiConfig
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.base import Loss, TranslationObjective
 from anydepth.objectives.draws import keyed_uniform
 from anydepth.objectives.losses import loss_of_all, loss_of_states
 from anydepth.text import Batch
@@ -44,7 +44,7 @@ WEIGHTS: dict[str, Callable[[int, int, float], Table]] = {
 }
 
 
-class TiedMulti(Objective):
+class TiedMulti(TranslationObjective):
     config: TiedMultiConfig
 
     def weights(self) -> Table:

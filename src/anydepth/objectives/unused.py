@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.model import Transformer
+from anydepth.model.stack import Stack
 
 Layers = Collection[int]
 
@@ -28,13 +29,13 @@ class _KeepInGraph(torch.autograd.Function):
 
 def keep_unused_in_graph(loss: Tensor, model: Transformer, encoder: Layers, decoder: Layers) -> Tensor:
     """The same loss, of which the layers besides those of `encoder` and `decoder` are parts, with gradient zero."""
-    unused = [*_others(model.encoder.layers, encoder), *_others(model.decoder.layers, decoder)]
+    unused = [*_others(model.encoder, encoder), *_others(model.decoder, decoder)]
     if not unused:
         return loss
     kept: Tensor = _KeepInGraph.apply(loss, *unused)  # type: ignore[no-untyped-call]
     return kept
 
 
-def _others(layers: nn.ModuleList, used: Layers) -> list[nn.Parameter]:
-    running = {layers[index] for index in used}  # with shared weights a layer may run in another's place
-    return [p for layer in dict.fromkeys(layers) if layer not in running for p in layer.parameters()]
+def _others(stack: Stack, used: Layers) -> list[nn.Parameter]:
+    running = {stack.layers[index] for index in used}  # with shared weights a layer may run in another's place
+    return [p for layer in stack.distinct if layer not in running for p in layer.parameters()]

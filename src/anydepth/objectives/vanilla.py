@@ -2,12 +2,12 @@
 
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.base import Loss, TranslationObjective
 from anydepth.objectives.losses import translation_loss
 from anydepth.text import Batch
 
 
-class Vanilla(Objective):
+class Vanilla(TranslationObjective):
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         return translation_loss(model, batch, model.full, self.label_smoothing)
 

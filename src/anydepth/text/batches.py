@@ -49,6 +49,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def terms(self) -> int:
+        """What a loss of it is the mean over."""
+        return self.target_tokens
+
     def to(self, device: torch.device | str) -> "Batch":
         return Batch(
             self.source.to(device, non_blocking=True),

@@ -34,6 +34,8 @@ def make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
+    if config.optimiser == "nesterov":
+        return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, nesterov=True)
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=1e-9, fused=True)
 
 
@@ -48,6 +50,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, named: dict[str, nn.Para
         f"{name}/{key}": value
         for name, parameter in named.items()
         for key, value in optimiser.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
     }
 
 

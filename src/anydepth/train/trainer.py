@@ -7,6 +7,7 @@ random number of a step is derived from (seed, step), so there is no generator s
 import math
 import time
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
@@ -15,9 +16,8 @@ from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
-from anydepth.model import Transformer
+from anydepth.model.stack import Stack
 from anydepth.objectives.base import Loss, Objective
-from anydepth.text import Batch, BatchStream
 from anydepth.train import checkpoint as ckpt
 from anydepth.train.logs import RunLog, TrainProgress
 from anydepth.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser, set_rate
@@ -25,18 +25,36 @@ from anydepth.train.precision import Precision
 from anydepth.train.validation import Validator
 
 
+class TrainingBatch(Protocol):
+    @property
+    def terms(self) -> int:
+        """What its loss is the mean over."""
+
+    def to(self, device: torch.device) -> Any: ...
+
+
+class Stream(Protocol):
+    """Batches by their position (epoch, index), which is all the state there is."""
+
+    def batches_in(self, epoch: int) -> int: ...
+
+    def at(self, epoch: int, index: int) -> TrainingBatch: ...
+
+
 class Trainer:
     def __init__(
         self,
-        model: Transformer,
+        model: nn.Module,
         objective: Objective,
-        stream: BatchStream,
+        stream: Stream,
         validator: Validator,
         config: TrainConfig,
         run: Path,
         data: str,
         console: Console,
+        unit: str = "tokens",
     ) -> None:
+        self.unit = unit  # what the terms of the loss are
         self.model, self.objective, self.stream, self.validator = model, objective, stream, validator
         self.config, self.run, self.console = config, run, console
         self.device = next(model.parameters()).device
@@ -62,12 +80,12 @@ class Trainer:
     def _update(self) -> None:
         step = self.state.step + 1
         batches = [self._next_batch() for _ in range(self.config.accumulate)]
-        tokens = sum(batch.target_tokens for batch in batches)
+        terms = sum(batch.terms for batch in batches)
         torch.manual_seed(self.config.seed * 1_000_003 + step)
         for batch in batches:
             with self.precision.context():
                 loss = self.objective(self.model, batch.to(self.device), step)
-            share = loss.tokens / tokens  # accumulated batches count by their tokens, as one large batch would
+            share = loss.terms / terms  # accumulated batches count by their terms, as one large batch would
             self.precision.scaler.scale(loss.total * share).backward()
             self._meter.add(loss, share)
         rate = learning_rate(step, self.config)
@@ -85,7 +103,7 @@ class Trainer:
         if norms:
             self._log(rate, float(norm), norms)
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> TrainingBatch:
         state = self.state
         if state.batch >= self.stream.batches_in(state.epoch):
             state.epoch, state.batch = state.epoch + 1, 0
@@ -105,18 +123,14 @@ class Trainer:
         state = self.state
         values = self._meter.read(state.step)
         self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
-        text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
+        text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.unit}/s"
         left = self._meter.seconds_left(state.step)
         self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
 
     def _layer_norms(self) -> dict[str, float]:
         """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
-        stacks = {"encoder": self.model.encoder, "decoder": self.model.decoder}
-        layers = {
-            f"{side}.{i}": layer
-            for side, stack in stacks.items()
-            for i, layer in enumerate(dict.fromkeys(stack.layers), 1)
-        }
+        stacks = [(name, module) for name, module in self.model.named_modules() if isinstance(module, Stack)]
+        layers = {f"{name}.{i}": layer for name, stack in stacks for i, layer in enumerate(stack.distinct, 1)}
         gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
         return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
 
@@ -125,18 +139,16 @@ class Trainer:
         began = time.perf_counter()
         result = self.validator.run(self.model)
         self._meter.pause(time.perf_counter() - began)
-        bleu = result["bleu"][self.validator.depths[0]]
-        if state.best is None or bleu > state.best:
-            state.best, state.best_step, state.worse = bleu, state.step, 0
+        if state.best is None or result.score > state.best:
+            state.best, state.best_step, state.worse = result.score, state.step, 0
         else:
             state.worse += 1
         state.stopped = self.config.patience is not None and state.worse >= self.config.patience
-        self.log.write("valid", state.step, **result)
-        scores = "  ".join(f"{depth} {value:.1f}" for depth, value in result["bleu"].items())
-        self.progress.say(f"step {state.step:,}  validation BLEU  {scores}")
+        self.log.write("valid", state.step, **result.values)
+        self.progress.say(f"step {state.step:,}  validation {result.text}")
         if state.stopped:
             self.progress.say(
-                f"no better BLEU in {state.worse} validations: stopping; best at step {state.best_step:,}"
+                f"nothing better in {state.worse} validations: stopping; best at step {state.best_step:,}"
             )
 
     def _save(self) -> None:
@@ -192,7 +204,7 @@ class Trainer:
         return {*self._window(self.state.step), *self._steps_to_average(), *last_two}
 
 
-def model_tensors(model: Transformer) -> dict[str, torch.Tensor]:
+def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
@@ -217,14 +229,14 @@ class _Meter:
 
     def _reset(self) -> None:
         self._sums: dict[str, torch.Tensor] = {}
-        self._updates, self._tokens = 0.0, 0
+        self._updates, self._terms = 0.0, 0
         self._since, self._paused_since = time.perf_counter(), 0.0
 
     def add(self, loss: Loss, share: float) -> None:
         for name, value in {"loss": loss.total.detach(), **loss.parts}.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.detach() * share
         self._updates += share
-        self._tokens += loss.tokens
+        self._terms += loss.terms
 
     def pause(self, seconds: float) -> None:
         self._paused += seconds
@@ -233,7 +245,7 @@ class _Meter:
     def read(self, step: int) -> dict[str, float]:
         _check_finite(self._sums["loss"], step)
         values = {name: float(value) / self._updates for name, value in self._sums.items()}
-        values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._since - self._paused_since)
+        values["tokens_per_second"] = self._terms / (time.perf_counter() - self._since - self._paused_since)
         if self._first_step is None:
             self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
         self._reset()

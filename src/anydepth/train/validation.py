@@ -1,6 +1,7 @@
-"""Validation: likelihood and BLEU at a few depths, with the same decoder that users run."""
+"""Validation: what the trainer asks of it; for translation, likelihood and BLEU with the decoder that users run."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
@@ -13,8 +14,21 @@ from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
 
+@dataclass(frozen=True)
+class Validation:
+    score: float  # decides which model is best, and when to stop
+    values: dict[str, Any]  # for the log
+    text: str  # for people
+
+
+class Validator(Protocol):
+    def run(self, model: Any) -> Validation: ...
+
+
 @dataclass
-class Validator:
+class TranslationValidator:
+    """The first of `depths` decides."""
+
     pairs: list[Pair]
     batches: list[Batch]
     tokenizer: Tokenizer
@@ -28,8 +42,7 @@ class Validator:
         self.depths = [self.menu[name].name for name in self.depths]
 
     @torch.no_grad()
-    def run(self, model: Transformer) -> dict[str, dict[str, float]]:
-        """{"bleu": {depth: ...}, "nll": {depth: ...}}; the first depth decides early stopping."""
+    def run(self, model: Transformer) -> Validation:
         was_training = model.training
         model.eval()
         translator = Translator(model, self.tokenizer, self.menu)
@@ -41,12 +54,13 @@ class Validator:
             result["bleu"][depth] = round(score(outputs, references).bleu, 2)
             result["nll"][depth] = round(self._nll(model, depth), 4)
         model.train(was_training)
-        return result
+        scores = "  ".join(f"{depth} {value:.1f}" for depth, value in result["bleu"].items())
+        return Validation(result["bleu"][self.depths[0]], result, f"BLEU  {scores}")
 
     def _nll(self, model: Transformer, depth: str) -> float:
         total, tokens = 0.0, 0
         for batch in self.batches:
             loss = translation_loss(model, batch, self.menu[depth].subnetwork, 0.0)
-            total += float(loss.parts["nll"]) * loss.tokens
-            tokens += loss.tokens
+            total += float(loss.parts["nll"]) * loss.terms
+            tokens += loss.terms
         return total / tokens
