@@ -152,7 +152,7 @@ class Translator:
         """Refuse what cannot be, before anyone waits for it."""
         if depth == AUTO and self.selector is None:
             raise UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
-        if depth is None or (isinstance(depth, str) and depth != AUTO):
+        if depth != AUTO and (isinstance(depth, str) or not isinstance(depth, Sequence | Selector)):
             self.menu[depth]
 
     def _grouped(self, depth: Depth, waiting: list[int], sources: list[list[int]]) -> dict[str, list[int]]:
