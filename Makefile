@@ -52,6 +52,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py
+	$(BIN)/python benchmarks/budget.py     # with what `make demo` has left
 
 clean:
 	rm -rf demo $(VENV)

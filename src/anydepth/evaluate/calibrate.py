@@ -1,0 +1,172 @@
+"""Time and score every depth of a model on the machine at hand."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
+from anydepth.evaluate.metrics import score
+from anydepth.evaluate.paired import check_paired
+from anydepth.evaluate.result import now
+from anydepth.infer.translator import Translator
+from anydepth.select.calibration import Calibration, Conditions, DepthCost, machine_key
+from anydepth.select.cost import LengthCost, sentences_per_batch, typical_seconds
+
+WARM_UP_SENTENCES = 4
+Advance = Callable[[int], None]
+
+
+def calibrate(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    beam: int = 1,
+    length_penalty: float = 0.6,
+    batch_size: int = 32,
+    repeats: int = 3,
+    timing_sentences: int = 200,
+    source_name: str = "",
+    reference_name: str = "",
+    console: Console | None = None,
+) -> Calibration:
+    """Measure every depth of the menu: quality on all lines, time by length at batch 1 and in batches.
+
+    At batch 1 at most `timing_sentences` are timed, spread over the lengths that occur; in batches, all. A pass goes
+    round all depths before the next one starts, so that a slow minute of the machine spreads over all of them.
+    """
+    _check(sources, references, repeats, timing_sentences)
+    translator.hypotheses([], beam=beam, length_penalty=length_penalty, batch_size=batch_size)  # refuses bad options
+    lengths = _lengths(translator, sources)
+    by_length = sorted((i for i, length in enumerate(lengths) if length > 1), key=lambda i: -lengths[i])
+    if not by_length:
+        raise UserError("all lines of the source are empty: give a file with sentences")
+    plan = _Plan(
+        translator,
+        sources,
+        {"beam": beam, "length_penalty": length_penalty},
+        singles=spread(by_length, timing_sentences),
+        batches=[by_length[start : start + batch_size] for start in range(0, len(by_length), batch_size)],
+    )
+    with bar(console or Console(stderr=True), "calibrate", plan.work * repeats) as advance:
+        plan.carry_out(repeats, advance)
+    conditions = Conditions(
+        machine=machine_key(),
+        device=str(next(translator.model.parameters()).device),
+        threads=torch.get_num_threads(),
+        beam=beam,
+        length_penalty=length_penalty,
+        batch_size=batch_size,
+        sentences_per_batch=sentences_per_batch(len(by_length), batch_size),
+        repeats=repeats,
+        timed_sentences=len(plan.singles),
+        lines=len(sources),
+        source_file=Path(source_name).name,
+        reference_file=Path(reference_name).name,
+        date=now(),
+    )
+    counts = Counter(lengths[i] for i in by_length)
+    depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}
+    return Calibration(conditions, dict(sorted(counts.items())), depths)
+
+
+def spread(by_length: Sequence[int], count: int) -> list[int]:
+    """`count` of them at even distances, so that their lengths are distributed as those of all; both ends included."""
+    if count >= len(by_length):
+        return list(by_length)
+    if count == 1:
+        return [by_length[len(by_length) // 2]]
+    return [by_length[round(step * (len(by_length) - 1) / (count - 1))] for step in range(count)]
+
+
+@dataclass
+class _Plan:
+    """The sentences, by their place in the file, to be timed one by one and batch by batch; what came of it so far."""
+
+    translator: Translator
+    sources: Sequence[str]
+    options: dict[str, int | float]
+    singles: list[int]
+    batches: list[list[int]]
+    single_passes: dict[str, list[list[float]]] = field(default_factory=dict)
+    batched_passes: dict[str, list[list[float]]] = field(default_factory=dict)
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def in_batches(self) -> list[int]:
+        return [i for batch in self.batches for i in batch]
+
+    @property
+    def work(self) -> int:
+        """Sentences to translate in one pass."""
+        return (len(self.singles) + len(self.in_batches)) * len(self.translator.menu)
+
+    def carry_out(self, repeats: int, advance: Advance) -> None:
+        names = self.translator.menu.names
+        for name in names:
+            self._timed(name, self.batches[0])  # warms up
+            for i in self.singles[:WARM_UP_SENTENCES]:
+                self._timed(name, [i])
+        for _ in range(repeats):
+            for run, name in product((self._single_pass, self._batched_pass), names):
+                run(name, advance)
+
+    def cost(self, name: str, lengths: Sequence[int], references: Sequence[str]) -> DepthCost:
+        quality = score(self.outputs[name], references)
+        return DepthCost(
+            LengthCost.fit([lengths[i] for i in self.singles], typical_seconds(self.single_passes[name])),
+            LengthCost.fit([lengths[i] for i in self.in_batches], typical_seconds(self.batched_passes[name])),
+            {"bleu": quality.bleu, "chrf": quality.chrf},
+        )
+
+    def _single_pass(self, name: str, advance: Advance) -> None:
+        seconds = []
+        for i in self.singles:
+            seconds.append(self._timed(name, [i])[0])
+            advance(1)
+        self.single_passes.setdefault(name, []).append(seconds)
+
+    def _batched_pass(self, name: str, advance: Advance) -> None:
+        """The time of a batch is spread evenly over its sentences."""
+        seconds: list[float] = []
+        outputs = [""] * len(self.sources)
+        for batch in self.batches:
+            taken, texts = self._timed(name, batch)
+            seconds += [taken / len(batch)] * len(batch)
+            for i, text in zip(batch, texts, strict=True):
+                outputs[i] = text
+            advance(len(batch))
+        self.batched_passes.setdefault(name, []).append(seconds)
+        self.outputs[name] = outputs
+
+    def _timed(self, name: str, chosen: Sequence[int]) -> tuple[float, list[str]]:
+        """From text to text: that is what a user waits for."""
+        texts = [self.sources[i] for i in chosen]
+        began = time.perf_counter()
+        outputs = self.translator.translate(texts, depth=name, batch_size=len(texts), **self.options)
+        return time.perf_counter() - began, outputs
+
+
+def _check(sources: Sequence[str], references: Sequence[str], repeats: int, timing_sentences: int) -> None:
+    check_paired(sources, references)
+    if repeats < 1 or timing_sentences < 1:
+        raise UserError("without a pass and a sentence nothing is measured: give 1 or more of each")
+
+
+def _lengths(translator: Translator, sources: Sequence[str]) -> list[int]:
+    """With the end of sentence, as in select/cost.py."""
+    lengths = [len(ids) for ids in translator.tokenizer.encode_many(sources)]
+    for number, length in enumerate(lengths, 1):
+        if length > translator.longest_source:
+            raise UserError(
+                f"line {number:,} of the source has {length:,} sub-words, the limit is {translator.longest_source:,}: "
+                "leave it out, with its reference"
+            )
+    return [length + 1 for length in lengths]
