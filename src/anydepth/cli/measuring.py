@@ -1,19 +1,13 @@
 """Verbs that measure."""
 
-import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors, load_translator
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors
+from anydepth.cli.families import load_families, make_report_folder, results
 from anydepth.depth.assignment import STRATEGIES
-from anydepth.errors import UserError
-
-PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
 def sweep(
@@ -58,10 +52,8 @@ def sweep(
     from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    _make_folder(out)  # before hours of work, not after
-    translators = {
-        label: [load_translator(path, device, threads) for path in paths] for label, paths in families(models).items()
-    }
+    make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
+    translators = load_families(models, device, threads)
     result = run_sweep(
         translators,
         sources,
@@ -78,49 +70,10 @@ def sweep(
         reference_name=reference.name,
         console=errors,
     )
-    print_table(result, Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH))
+    print_table(result, results())
     for label, members in translators.items() if record else ():
         for member in members:
             if remember(member, result, label, console=errors):
                 errors.print(f"recorded in the menu and the card of {member.folder}")
     page = write_report(result, out)
     errors.print(f"report: {page}")
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "sweep.json").exists():
-        raise UserError(f"{folder} is not empty and not a report: give another folder with --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
-
-
-def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
-    """The folders under each label, from arguments such as runs/flexible or individual=runs/1-1,runs/2-2."""
-    read = [_family(argument) for argument in arguments]
-    names = [name or _short_name(paths[0]) for name, paths in read]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return {name: paths for name, (_, paths) in zip(names, read, strict=True)}
-
-
-def _family(argument: str) -> tuple[str | None, list[Path]]:
-    """The name a user gave, if any, and the folders. What exists as it stands is one folder, whatever it looks like."""
-    name, equals, rest = argument.partition("=")
-    if "," in argument and not equals and not os.path.exists(argument):
-        raise UserError(f"there is no model at {argument}: to take several together, write NAME={argument}")
-    if not equals or os.path.exists(argument):
-        return None, [Path(argument)]
-    paths = [rest] if os.path.exists(rest) else rest.split(",")
-    if not name.strip() or not all(path.strip() for path in paths):
-        raise UserError(f"{argument!r} names no model: write NAME=PATH or NAME=PATH,PATH")
-    return name.strip(), [Path(path.strip()) for path in paths]
-
-
-def _short_name(model: Path) -> str:
-    """The folder's name; for the model of a run, the run's."""
-    path = model.resolve()
-    return path.parent.name if path.name == "model" else path.name

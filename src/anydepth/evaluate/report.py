@@ -1,12 +1,8 @@
 """A sweep as a folder to keep: one web page that needs nothing else, its pictures, the numbers, the outputs."""
 
-import base64
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from anydepth.errors import UserError
 from anydepth.evaluate import plots
@@ -15,6 +11,7 @@ from anydepth.evaluate.examples import pick_examples
 from anydepth.evaluate.grid import lay_out
 from anydepth.evaluate.grid_table import letters
 from anydepth.evaluate.measurement import Measurement, ModelSweep
+from anydepth.evaluate.page import file_stems, render_page, safe_name
 from anydepth.evaluate.result import SweepResult
 from anydepth.files import write_atomically
 
@@ -67,13 +64,13 @@ def barely_worse_trade(model: ModelSweep) -> Trade | None:
 
 def write_report(result: SweepResult, folder: Path) -> Path:
     """Write index.html, sweep.json, the pictures and outputs/ into `folder`; return the page's path."""
-    stems = _file_stems(result.labels)
+    stems = file_stems(result.labels)
     pictures = draw(result)
     page = folder / "index.html"
     try:
         for model in result.models:
             for one in model.measurements:
-                path = folder / "outputs" / f"{stems[model.label]}.{_safe(one.depth)}.txt"
+                path = folder / "outputs" / f"{stems[model.label]}.{safe_name(one.depth)}.txt"
                 write_atomically(path, "".join(f"{line}\n" for line in one.outputs))
         for name, png in pictures.items():
             write_atomically(folder / name, png)
@@ -93,7 +90,7 @@ def draw(result: SweepResult) -> dict[str, bytes]:
         "quality-time.png": plots.quality_time(result.models),
     }
     if result.comparison is not None and result.comparison.shared:
-        stems = _file_stems(result.labels)
+        stems = file_stems(result.labels)
         for label in result.comparison.mean_differences:
             pictures[_difference_name(stems[label])] = plots.difference_map(result.comparison, result.models, label)
     return pictures
@@ -101,15 +98,10 @@ def draw(result: SweepResult) -> dict[str, bytes]:
 
 def render(result: SweepResult, pictures: dict[str, bytes]) -> str:
     """The page, with the pictures inside."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    stems = _file_stems(result.labels)
-    return environment.get_template("report.html.j2").render(
+    stems = file_stems(result.labels)
+    return render_page(
+        "report.html.j2",
+        pictures,
         result=result,
         conditions=result.conditions,
         comparison=result.comparison,
@@ -126,26 +118,9 @@ def render(result: SweepResult, pictures: dict[str, bytes]) -> str:
         ],
         columns=COLUMNS,
         significant=SIGNIFICANT,
-        pictures={name: base64.b64encode(png).decode("ascii") for name, png in pictures.items()},
         difference_names={label: _difference_name(stems[label]) for label in result.labels},
     )
 
 
 def _difference_name(stem: str) -> str:
     return f"difference-{stem}.png"
-
-
-def _file_stems(labels: list[str]) -> dict[str, str]:
-    """A file name for each label, all different even if the labels differ only in what no file name may have."""
-    stems: dict[str, str] = {}
-    for label in labels:
-        stem, number = _safe(label), 1
-        while stem in stems.values():
-            number += 1
-            stem = f"{_safe(label)}-{number}"
-        stems[label] = stem
-    return stems
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "model"

@@ -15,6 +15,7 @@ from anydepth.evaluate.compare import compare
 from anydepth.evaluate.jobs import Families, Job, families_of, jobs_of
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import Conditions, SweepResult, now, versions
 from anydepth.infer.translator import Hypothesis, Translator
 
@@ -76,13 +77,7 @@ def sweep(
 
 
 def _check(sources: Sequence[str], references: Sequence[str], repeats: int) -> None:
-    if len(sources) != len(references):
-        raise UserError(
-            f"the source has {len(sources)} lines but the reference has {len(references)}: "
-            "give two files that correspond line by line"
-        )
-    if not sources:
-        raise UserError("there are no lines to translate: give a source and a reference file with text")
+    check_paired(sources, references)
     if repeats < 1:
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
 

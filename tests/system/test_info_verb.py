@@ -1,0 +1,138 @@
+"""The verb `info`: as a user runs it, and what it says of unusual models."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import anydepth, assert_one_line, toy_pairs
+from rich.console import Console
+from typer.testing import CliRunner
+
+from anydepth import artifact
+from anydepth.cli.app import app
+from anydepth.cli.info import facts_of
+from anydepth.config import ModelConfig
+from anydepth.depth import DepthMenu
+from anydepth.evaluate.calibrate import calibrate
+from anydepth.evaluate.remember import remember
+from anydepth.evaluate.sweep import sweep
+from anydepth.model import Transformer
+from anydepth.select import calibration
+
+QUIET = Console(quiet=True)
+
+
+def shown(model: Path, *options: str) -> str:
+    done = CliRunner().invoke(app, ["info", str(model), *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """What stands before the table of depths."""
+    head, _ = text.split("\n\n")
+    return dict(
+        line.split(maxsplit=1) for line in head.replace("on disk", "disk").replace("in mem", "mem").splitlines()
+    )
+
+
+@pytest.fixture(autouse=True)
+def _a_cache_without_calibrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def copy(toy_run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(toy_run / "model", tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_what_a_model_is(toy_run: Path) -> None:
+    done = anydepth("info", toy_run)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode()
+    translator = artifact.load(toy_run)
+    rows = rows_of(text)
+    assert rows["model"] == str(toy_run / "model")
+    assert rows["languages"] == "fr to en"
+    assert rows["vocabulary"].startswith("320 sub-words")
+    assert (rows["encoder"], rows["decoder"]) == ("2 layers", "2 layers")
+    assert rows["parameters"].startswith(f"{translator.parameters():,},")
+    assert rows["depths"] == "4; by default 2-2"
+    assert rows["measured"].startswith("not yet")
+    assert rows["selector"].startswith("none;")
+    assert rows["calibration"].startswith("none for this machine")
+    table = [line.split() for line in text.split("\n\n")[1].splitlines()]
+    assert table[0] == ["depth", "parameters", "MB", "BLEU", "chrF", "ms/sentence"]
+    assert table[1:] == [
+        [depth, f"{translator.parameters(depth):,}", f"{translator.bytes(depth) / 1e6:.1f}"]
+        for depth in ("1-1", "1-2", "2-1", "2-2")
+    ]
+
+
+def test_json_has_the_same(toy_run: Path) -> None:
+    facts = json.loads(shown(toy_run, "--json"))
+    translator = artifact.load(toy_run)
+    assert facts == facts_of(translator)
+    assert facts["parameters"] == translator.parameters("2-2")
+    assert facts["bytes_in_memory"] == 4 * facts["parameters"]
+    assert facts["bytes_on_disk"] == sum(path.stat().st_size for path in (toy_run / "model").iterdir())
+    assert facts["encoder_weights"] == facts["decoder_weights"] == [1, 2]
+    assert [one["decoder"] for one in facts["depths"]] == [[1], [1, 2], [1], [1, 2]]
+    assert facts["selector"] is None
+    assert facts["calibrations"] == []
+
+
+def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
+    translator = artifact.load(copy)
+    sources, references = zip(*toy_pairs(12, 5), strict=True)
+    result = sweep({"toy": translator}, sources, references, repeats=1, source_name="test.fr", console=QUIET)
+    assert remember(translator, result, console=QUIET)
+    found = calibrate(translator, sources, references, repeats=1, console=QUIET)
+    calibration.save(found, copy, translator.fingerprint)
+    text = shown(copy)
+    rows = rows_of(text)
+    assert rows["measured"].startswith("12 lines of test.fr, beam 1, batches of 32, cpu with 1 thread, ")
+    assert rows["calibration"] == f"cpu, 1 thread, beam 1, {found.conditions.date[:10]}"
+    last = text.splitlines()[-1].split()
+    measured = result.models[0].measurements[-1]
+    assert last[0] == "2-2"
+    figures = (measured.bleu, measured.quality.chrf, 1000 * measured.seconds_per_sentence)
+    assert last[3:] == [f"{figure:.1f}" for figure in figures]
+
+
+def test_a_selector_is_named(copy: Path) -> None:
+    (copy / "selector").mkdir()
+    (copy / "selector" / "config.json").write_text('{"kind": "attention"}', "utf-8")
+    assert rows_of(shown(copy))["selector"] == "attention"
+    (copy / "selector" / "config.json").write_text("{}", "utf-8")
+    assert rows_of(shown(copy))["selector"] == "yes"
+    assert json.loads(shown(copy, "--json"))["selector"] == {"kind": None}
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        ("all", "4 layers, all with the same weights"),
+        ((1, 2, 1, 3), "4 layers; those that share weights: 1=3"),
+        ((1, 1, 2, 2), "4 layers; those that share weights: 1=2, 3=4"),
+    ],
+)
+def test_layers_that_share_weights(toy_run: Path, tmp_path: Path, shared: object, said: str) -> None:
+    sizes = {"width": 16, "heads": 2, "ffn": 32, "encoder_layers": 4, "decoder_layers": 1, "max_length": 64}
+    config = ModelConfig.model_validate({**sizes, "encoder_shared": shared})
+    tokenizer = artifact.load(toy_run).tokenizer
+    torch.manual_seed(1)
+    model = Transformer(config, tokenizer.vocabulary_size)
+    tensors = {name: value.detach() for name, value in model.named_parameters()}
+    artifact.save(tmp_path / "model", config, tensors, tokenizer, DepthMenu.every_prefix(4, 1), ("fr", "en"), {})
+    rows = rows_of(shown(tmp_path / "model"))
+    assert rows["encoder"] == said
+    assert rows["decoder"] == "1 layer"
+    assert rows["parameters"].startswith(f"{sum(value.numel() for value in tensors.values()):,},")
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    assert_one_line(anydepth("info", tmp_path), "not a model folder")
