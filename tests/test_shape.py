@@ -8,16 +8,22 @@ from pathlib import Path
 import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
+TOP = {"recipe", "selecting", "cli"}
+RUNNING = {"select", "infer", "evaluate", "artifact"}
+TRAINING = {"objectives", "train"}
 FORBIDDEN = {
-    "config": {"depth", "text", "model", "objectives", "train", "infer", "evaluate", "artifact", "recipe", "cli"},
-    "depth": {"config", "text", "model", "objectives", "train", "infer", "evaluate", "artifact", "recipe", "cli"},
-    "text": {"depth", "model", "objectives", "train", "infer", "evaluate", "artifact", "recipe", "cli"},
-    "model": {"text", "objectives", "train", "infer", "evaluate", "artifact", "recipe", "cli"},
-    "objectives": {"train", "infer", "evaluate", "artifact", "recipe", "cli"},
-    "train": {"artifact", "recipe", "cli"},
-    "infer": {"objectives", "train", "evaluate", "artifact", "recipe", "cli"},
-    "evaluate": {"objectives", "train", "recipe", "cli"},
-    "artifact": {"objectives", "train", "evaluate", "recipe", "cli"},
+    "config": {"depth", "text", "model"} | RUNNING | TRAINING | TOP,
+    "depth": {"config", "text", "model"} | RUNNING | TRAINING | TOP,
+    "text": {"depth", "model"} | RUNNING | TRAINING | TOP,
+    "model": {"text"} | RUNNING | TRAINING | TOP,
+    "select": {"infer", "evaluate", "artifact"} | TRAINING | TOP,
+    "objectives": {"train", "infer", "evaluate", "artifact"} | TOP,
+    "train": {"artifact"} | TOP,
+    "infer": {"evaluate", "artifact"} | TRAINING | TOP,
+    "evaluate": TRAINING | TOP,
+    "artifact": {"evaluate"} | TRAINING | TOP,
+    "recipe": {"selecting", "cli"},
+    "selecting": {"recipe", "cli"},
 }
 
 
@@ -45,7 +51,8 @@ def test_imports_point_one_way():
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
-sys.modules["anydepth.objectives"] = sys.modules["anydepth.train"] = sys.modules["anydepth.recipe"] = None
+for room in ("objectives", "train", "recipe", "selecting"):
+    sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
 """

@@ -5,6 +5,7 @@ model.safetensors   the weights
 tokenizer.model     sentencepiece
 depths.json         the depth menu with measured cost and quality
 README.md           the model card
+selector/           the learnt choice of a depth for each sentence, where one was trained (select/selector_folder.py)
 """
 
 import json
@@ -26,6 +27,7 @@ from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
+from anydepth.select.selector_folder import load_selector
 from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
 
@@ -92,8 +94,11 @@ def resolve(path: Path | str) -> Path:
     raise UserError(f"{path} is not a model folder: it has no config.json")
 
 
-def load(path: Path | str, device: str = "cpu") -> Translator:
-    """A Translator from a model folder, or from the folder of a finished run."""
+def load(path: Path | str, device: str = "cpu", *, selector: bool = True) -> Translator:
+    """A Translator from a model folder, or from the folder of a finished run.
+
+    `selector=False` leaves out the learnt selector: one that cannot be read must not stop another from being trained.
+    """
     where = choose_device(device)
     folder = resolve(path)
     try:
@@ -110,7 +115,8 @@ def load(path: Path | str, device: str = "cpu") -> Translator:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
-    return Translator(model, tokenizer, menu, config.languages, folder)
+    chooses = load_selector(folder, model, tokenizer, menu, config.files.weights) if selector else None
+    return Translator(model, tokenizer, menu, config.languages, folder, chooses)
 
 
 def is_whole(folder: Path) -> bool:

@@ -11,18 +11,37 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Model, Threads, errors, load_translator
+from anydepth.cli.choosing import choice_of_depth
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.translator import Hypothesis
 
 Depth = Annotated[str | None, typer.Option(help="Such as 6-2.  [default: the deepest]", show_default=False)]
+DepthOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: the deepest]", show_default=False
+    ),
+]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in sub-words.  [default: twice the source]")]
 
 
 def translate(
     model: Model,
-    depth: Depth = None,
+    depth: DepthOrAuto = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Take the best depth within this time per sentence, such as 20ms or 50/s; with --depth auto, the best "
+            "trade-off of the selector.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="With --depth auto: trade quality for speed.  [default: the selector's]", show_default=False),
+    ] = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -43,7 +62,7 @@ def translate(
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if sys.stdin.isatty() else 2048,
-        depth=depth,
+        depth=choice_of_depth(translator, depth, budget, threshold, beam, batch_size, errors.print),
         beam=beam,
         nbest=nbest,
         length_penalty=length_penalty,

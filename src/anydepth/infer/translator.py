@@ -15,6 +15,7 @@ from anydepth.infer.decoding import Candidate, SearchOptions
 from anydepth.infer.search import search, search_each
 from anydepth.model import Transformer
 from anydepth.select import Selector
+from anydepth.select.learnt import LearntSelector
 from anydepth.text import Tokenizer
 
 AUTO = "auto"
@@ -56,7 +57,7 @@ class Translator:
         menu: DepthMenu,
         languages: tuple[str, str] = ("source", "target"),
         folder: Path | None = None,
-        selector: Selector | None = None,
+        selector: LearntSelector | None = None,
     ) -> None:
         self.model, self.tokenizer, self.menu = model, tokenizer, menu
         self.languages, self.folder, self.selector = languages, folder, selector

@@ -87,7 +87,9 @@ class Tokenizer:
         return list(self._processor.encode(_encodable(text)))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return list(self._processor.encode([_encodable(text) for text in texts])) if texts else []
+        if len(texts) < 2:  # a list goes through threads, which take longer to start than a sentence to split
+            return [self.encode(text) for text in texts]
+        return list(self._processor.encode([_encodable(text) for text in texts]))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence on one line, whatever the ids."""

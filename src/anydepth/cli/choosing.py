@@ -1,0 +1,36 @@
+"""What `translate` was asked to pick the depth by."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.infer.translator import Depth, Translator
+
+
+def choice_of_depth(
+    translator: "Translator",
+    depth: str | None,
+    budget: str | None,
+    threshold: float | None,
+    beam: int,
+    batch_size: int,
+    say: Callable[[str], None],
+) -> "Depth":
+    from anydepth.infer.translator import AUTO
+    from anydepth.select.auto_budget import AutoWithinBudget
+    from anydepth.select.budget import within_budget
+
+    if threshold is not None and (depth != AUTO or budget is not None):
+        raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")
+    if budget is not None and depth not in (None, AUTO):
+        raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
+    if depth == AUTO and translator.selector is not None:
+        if budget is not None:
+            fixed = within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
+            return AutoWithinBudget(translator.selector, fixed, say)
+        return translator.selector if threshold is None else translator.selector.with_threshold(threshold)
+    if budget is not None and depth is None:
+        return within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
+    return depth

@@ -1,0 +1,119 @@
+"""The work behind `anydepth select`, each step of which is kept, so that the same command again goes on with it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from anydepth.cli.app import errors
+from anydepth.cli.families import results
+from anydepth.cli.select_curves import Contender, Part, best_of, gather, relative_costs, timed
+from anydepth.cli.select_inputs import Sample, calibration_here, start_or_resume, translations
+from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
+from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.table_parts import rows_of_parts, split_by_source
+from anydepth.evaluate.tradeoff_report import print_tradeoff, write_tradeoff_report
+from anydepth.infer.translator import Translator
+from anydepth.select.calibration import Calibration
+from anydepth.select.config import DEFAULTS, Kind
+from anydepth.select.learnt import LearntSelector
+from anydepth.select.selector_folder import save_selector
+from anydepth.selecting import fine_tune, fit_selector, search_selector
+
+FEWEST = 5  # sentences in a part
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the user asked for."""
+
+    translator: Translator
+    sample: Sample
+    dev: Sample | None
+    folder: Path
+    kinds: list[Kind]
+    seeds: int
+    trials: int
+    beam: int
+    batch_size: int
+    seed: int
+    steps: int | None
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the translations in the folder are made from. The networks there know for themselves."""
+        made_by = {"model": self.translator.fingerprint, "beam": self.beam}
+        samples = {"table": self.sample, "dev": self.dev}
+        return {name: one and {"sentences": one.checksum, **made_by} for name, one in samples.items()}
+
+    def check(self) -> None:
+        parts = rows_of_parts(self.sample.sources, self.seed)
+        if min(map(len, parts.values())) < FEWEST:
+            raise UserError(
+                f"{len(self.sample):,} sentences are too few to train, validate and test on: give some hundreds or more"
+            )
+
+    def carry_out(self, label: str) -> None:
+        key = start_or_resume(self.folder, self.key)
+        calibration = calibration_here(self.translator, self.sample, beam=self.beam, batch_size=self.batch_size)
+        table = self._translations(self.sample, "table")
+        dev = self._translations(self.dev, "dev") if self.dev else None
+        parts = split_by_source(table, self.seed)
+        valid = Part.of(self.translator, parts["valid"], calibration)
+        test = Part.of(self.translator, parts["test"], calibration, plan=valid)
+        contenders = [
+            Contender.measure(self._fitted(kind, parts, dev, calibration), valid, test) for kind in self.kinds
+        ]
+        saved = best_of(contenders).to_save(valid, test)
+        self._save(saved)
+        result = gather(
+            self.translator,
+            self.sample,
+            {name: len(part) for name, part in parts.items()},
+            contenders,
+            saved,
+            test,
+            timed(self.translator, saved, test, self.beam, errors),
+            label=label,
+            beam=self.beam,
+            batch_size=self.batch_size,
+            fine_tuned_on=self.dev.name if self.dev else "",
+        )
+        page = write_tradeoff_report(result, self.folder, key)
+        print_tradeoff(result, results())
+        errors.print(f"report: {page}")
+
+    def _translations(self, sample: Sample, name: str) -> EveryDepth:
+        folder = self.folder / name
+        return translations(self.translator, sample, folder, beam=self.beam, batch_size=self.batch_size)
+
+    def _fitted(
+        self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
+    ) -> list[tuple[LearntSelector, float]]:
+        """A network for each seed, with its validation loss."""
+        costs = relative_costs(calibration, parts["train"].depths, self.translator.menu)
+        train, valid, home = parts["train"], parts["valid"], self.folder / kind
+        base = DEFAULTS[kind] if self.steps is None else DEFAULTS[kind].model_copy(update={"steps": self.steps})
+        errors.print(f"{kind}: learning from {len(train):,} sentences")
+        config, _ = search_selector(
+            self.translator, train, valid, costs, kind, home, errors, self.seed, self.trials, base
+        )
+        fitted, quiet = [], Console(quiet=True)
+        with bar(errors, f"networks of other seeds ({kind})", self.seeds) as advance:
+            for number in range(1, self.seeds + 1):
+                of_seed = config.model_copy(update={"seed": self.seed + number})
+                run = home / f"seed-{number}"
+                one = fit_selector(self.translator, train, costs, of_seed, run, valid, quiet)
+                if dev is not None:
+                    one = fine_tune(self.translator, one[0], dev, home / f"tuned-{number}", valid, quiet)
+                fitted.append(one)
+                advance(1)
+        return fitted
+
+    def _save(self, selector: LearntSelector) -> None:
+        folder = self.translator.folder
+        assert folder is not None  # checked before all the work
+        save_selector(folder, selector)
+        errors.print(f"saved in {folder}: a selector by {selector.kind}, threshold {selector.threshold:g}")

@@ -1,0 +1,85 @@
+"""The verb that trains what chooses the depth of each sentence."""
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors
+from anydepth.cli.families import families, make_report_folder
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.select.config import Kind
+
+
+class Kinds(StrEnum):
+    both = "both"
+    values = "values"
+    labels = "labels"
+
+
+def select(
+    model: Model,
+    source: Annotated[
+        Path, typer.Option(help="Source sentences, one per line; none the model was trained on.", show_default=False)
+    ],
+    reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the work and the report.  [default: MODEL-select, beside it]", show_default=False
+        ),
+    ] = None,
+    kind: Annotated[
+        Kinds,
+        typer.Option(
+            help="values learns the chrF to expect of each depth; labels, as the paper, which depths are best; both "
+            "keeps the better."
+        ),
+    ] = Kinds.both,
+    seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind, for the standard error.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 6,
+    dev_source: Annotated[Path | None, typer.Option(help="Sentences to fine-tune on.", show_default=False)] = None,
+    dev_reference: Annotated[Path | None, typer.Option(help="Their translations.", show_default=False)] = None,
+    beam: Beam = 1,
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="Use so many, drawn at random.  [default: all]", show_default=False)
+    ] = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30, help="Decides the split, the search and the networks.")] = 1,
+    steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
+) -> None:
+    """Train the selector behind `translate --depth auto`, and report whether it is worth having.
+
+    The same command again goes on where it stopped.
+    """
+    if (dev_source is None) != (dev_reference is None):
+        raise UserError("to fine-tune, give both --dev-source and --dev-reference")
+
+    import torch
+
+    from anydepth.artifact import load
+    from anydepth.cli.select_inputs import check_model, read_sample
+    from anydepth.cli.select_work import Work
+    from anydepth.files import only_process
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    translator = load(model, device, selector=False)  # one that cannot be read need not stop us
+    folder = check_model(translator)
+    sample = read_sample(translator, source, reference, sentences, seed)
+    dev = None if dev_source is None or dev_reference is None else read_sample(translator, dev_source, dev_reference)
+    out = out or folder.with_name(f"{folder.resolve().name}-select")
+    every_kind: tuple[Kind, ...] = ("values", "labels")
+    kinds = [one for one in every_kind if kind in (Kinds.both, one)]
+    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps)
+    work.check()
+    make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
+    with only_process(out, "training a selector"):
+        work.carry_out(next(iter(families([str(model)]))))
+    errors.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")

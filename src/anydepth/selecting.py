@@ -1,0 +1,154 @@
+"""From translations at every depth to a trained selector: the composition, as recipe.py is for models."""
+
+import copy
+import random
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
+from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.infer.translator import Translator
+from anydepth.select.config import DEFAULTS, Kind, SelectorConfig
+from anydepth.select.cost import LengthCost
+from anydepth.select.labelled import Labelled, LabelledStream, standardise
+from anydepth.select.learnt import LearntSelector, deepest_of
+from anydepth.select.network import DepthPredictor
+from anydepth.select.reading import Reader
+from anydepth.text import Tokenizer
+from anydepth.train.selection import Lesson, train_selector
+
+SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
+    "labels": {
+        "layers": (1, 2),
+        "heads": (2, 4),
+        "alpha": (0.0, 0.5, 1.0),
+        "beta": (0.5, 1.0, 2.0),
+        "mix": (0.25, 0.5, 0.75),
+    },
+    # Only what chooses in a tenth of the time of the shallowest depth: with attention it takes longer, and on the data
+    # that we tried it foresees no more.
+    "values": {
+        "ffn": (32, 128),
+        "rate": (1e-3, 3e-3, 1e-2),
+        "dropout": (0.1, 0.3, 0.5),
+        "weight_decay": (0.01, 0.1),
+    },
+}
+FINE_TUNING_RATE = 0.1  # of the rate that it was trained with
+
+
+def fit_selector(
+    translator: Translator,
+    table: EveryDepth,
+    relative_costs: Sequence[LengthCost],
+    config: SelectorConfig,
+    run: Path,
+    valid: EveryDepth,
+    console: Console,
+) -> tuple[LearntSelector, float]:
+    """Train a selector in the folder `run`, or go on where that stopped; return it and its validation loss.
+
+    That loss is the yardstick's (objectives/selection.py): it compares selectors of one kind on one validation set.
+    """
+    _check_depths(translator, table, valid, relative_costs)
+    data, held_out = _labelled(translator, table), _labelled(translator, valid)
+    torch.manual_seed(config.seed)
+    read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+    network = DepthPredictor(config, translator.model, len(table.depths))
+    standardise(network, data, torch.tensor([read.figures(source) for source in data.sources]))
+    lesson = Lesson(translator.fingerprint, network.to(read.device), read, data, held_out)
+    loss = train_selector(lesson, config, run, console)
+    return LearntSelector(network, read, table.depths, relative_costs, float(data.lengths_n.mean())), loss
+
+
+def fine_tune(
+    translator: Translator,
+    selector: LearntSelector,
+    table: EveryDepth,
+    run: Path,
+    valid: EveryDepth,
+    console: Console,
+    epochs: int = 3,
+) -> tuple[LearntSelector, float]:
+    """Train a selector further, for a few epochs and more gently, on a table nearer to its use, such as a dev set's."""
+    _check_depths(translator, table, valid, selector.relative_cost_k)
+    if table.depths != selector.depths:
+        raise UserError("the table has other depths than the selector: translate with the model that it is for")
+    config, network = selector.config, copy.deepcopy(selector.network)
+    data, held_out = _labelled(translator, table), _labelled(translator, valid)
+    batches = LabelledStream(data, config.kind, selector.read, config.batch_tokens, config.seed).batches_in(0)
+    steps = max(1, epochs * batches // config.accumulate)
+    config = config.model_copy(update={"rate": config.rate * FINE_TUNING_RATE, "steps": steps})
+    lesson = Lesson(translator.fingerprint, network, selector.read, data, held_out)
+    loss = train_selector(lesson, config, run, console)
+    threshold, costs = selector.threshold, selector.relative_cost_k
+    return LearntSelector(network, selector.read, table.depths, costs, selector.mean_length, threshold), loss
+
+
+def search_selector(
+    translator: Translator,
+    train: EveryDepth,
+    valid: EveryDepth,
+    relative_costs: Sequence[LengthCost],
+    kind: Kind,
+    folder: Path,
+    console: Console,
+    seed: int = 1,
+    trials: int = 6,
+    base: SelectorConfig | None = None,
+) -> tuple[SelectorConfig, LearntSelector]:
+    """The best of several configurations on the validation set. Trials that are finished are not trained again."""
+    base = (base or DEFAULTS[kind]).model_copy(update={"kind": kind, "seed": seed})
+    tried: list[tuple[float, SelectorConfig, LearntSelector]] = []
+    with bar(console, f"selectors tried ({kind})", trials) as advance:
+        for number, config in enumerate(candidates(base, translator.model.config.width, trials), start=1):
+            run = folder / "search" / f"{kind}-{number}"
+            selector, loss = fit_selector(translator, train, relative_costs, config, run, valid, Console(quiet=True))
+            tried.append((loss, config, selector))
+            advance(1)
+    loss, config, selector = min(tried, key=lambda trial: trial[0])
+    chosen = ", ".join(f"{key} {getattr(config, key)}" for key in SPACES[kind])
+    console.print(f"best of {len(tried)}: {chosen} (validation loss {loss:.4f})", highlight=False, soft_wrap=True)
+    return config, selector
+
+
+def candidates(base: SelectorConfig, width: int, trials: int) -> list[SelectorConfig]:
+    """`base` and others of the search space, drawn by its seed; more trials begin with the same ones."""
+    space = SPACES[base.kind]
+    combinations = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+    random.Random(base.seed).shuffle(combinations)
+    base = _fitting(base, width)
+    others = [_fitting(base.model_copy(update=changes), width) for changes in combinations]
+    return list(dict.fromkeys([base, *others]))[:trials]
+
+
+def _fitting(config: SelectorConfig, width: int) -> SelectorConfig:
+    """No larger than makes sense beside a model of that width, with heads that divide it."""
+    heads = next(heads for heads in range(config.heads, 0, -1) if width % heads == 0)
+    return config.model_copy(update={"heads": heads, "ffn": min(config.ffn, 4 * width)})
+
+
+def _check_depths(
+    translator: Translator, table: EveryDepth, valid: EveryDepth, relative_costs: Sequence[LengthCost]
+) -> None:
+    if table.depths != valid.depths or set(table.depths) - set(translator.menu.names):
+        raise UserError("the tables of every depth are not of this model: translate with it again")
+    if len(relative_costs) != len(table.depths):
+        raise UserError(f"there are {len(table.depths)} depths but {len(relative_costs)} costs: give one for each")
+
+
+def _labelled(translator: Translator, table: EveryDepth) -> Labelled:
+    """The sentences as the model reads them. Empty ones need no depth; what is too long is cut, as `cut_long` does."""
+    rows = translator.tokenizer.encode_many(table.sources)
+    kept = [row for row, ids in enumerate(rows) if ids]
+    if not kept:
+        raise UserError("there are no sentences to learn from: give a source and a reference file with text")
+    sources = [[*rows[row][: translator.longest_source], Tokenizer.EOS] for row in kept]
+    return Labelled(sources, np.ascontiguousarray(table.chrf_nk[kept]), deepest_of(table.depths))
