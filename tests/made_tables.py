@@ -1,6 +1,7 @@
 """Tables whose best depth a sentence's length decides, on top of noise that nobody can foresee."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 from conftest import toy_pairs
@@ -27,4 +28,7 @@ def made_table(translator: Translator, count: int, seed: int) -> EveryDepth:
     chrf_nk = rng.uniform(40, 60, (count, 1)) + rng.uniform(0, 5, (count, 4))
     chrf_nk[np.arange(count), np.where(is_long(translator, sources), 3, 0)] += 20
     bleu_nks = np.ones((count, 4, 10), np.int32)
-    return EveryDepth(DEPTHS, sources, references, (references,) * 4, chrf_nk.astype(np.float32), bleu_nks)
+    lengths_n1 = np.array([[len(ids) + 1] for ids in translator.tokenizer.encode_many(sources)])
+    likelihood_nk = (chrf_nk / 40 - 3) * lengths_n1  # nats for the whole sentence
+    table = EveryDepth(DEPTHS, sources, references, (references,) * 4, chrf_nk.astype(np.float32), bleu_nks)
+    return replace(table, likelihood_nk=likelihood_nk.astype(np.float32))

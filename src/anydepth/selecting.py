@@ -24,6 +24,13 @@ from anydepth.select.reading import Reader
 from anydepth.text import Tokenizer
 from anydepth.train.selection import Lesson, train_selector
 
+# Only what chooses in a tenth of the time of the shallowest depth: with attention it takes longer.
+POOLING = {
+    "ffn": (32, 128),
+    "rate": (1e-3, 3e-3, 1e-2),
+    "dropout": (0.1, 0.3, 0.5),
+    "weight_decay": (0.01, 0.1),
+}
 SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
     "labels": {
         "layers": (1, 2),
@@ -32,15 +39,10 @@ SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
         "beta": (0.5, 1.0, 2.0),
         "mix": (0.25, 0.5, 0.75),
     },
-    # Only what chooses in a tenth of the time of the shallowest depth: with attention it takes longer, and on the data
-    # that we tried it foresees no more.
-    "values": {
-        "ffn": (32, 128),
-        "rate": (1e-3, 3e-3, 1e-2),
-        "dropout": (0.1, 0.3, 0.5),
-        "weight_decay": (0.01, 0.1),
-    },
+    "values": POOLING,
+    "likelihood": POOLING,
 }
+POINTS_PER_NAT = 40.0  # per sub-word: differences between depths are then as large as those in chrF
 FINE_TUNING_RATE = 0.1  # of the rate that it was trained with
 
 
@@ -58,7 +60,7 @@ def fit_selector(
     That loss is the yardstick's (objectives/selection.py): it compares selectors of one kind on one validation set.
     """
     _check_depths(translator, table, valid, relative_costs)
-    data, held_out = _labelled(translator, table), _labelled(translator, valid)
+    data, held_out = _labelled(translator, table, config.kind), _labelled(translator, valid, config.kind)
     torch.manual_seed(config.seed)
     read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
     network = DepthPredictor(config, translator.model, len(table.depths))
@@ -82,7 +84,7 @@ def fine_tune(
     if table.depths != selector.depths:
         raise UserError("the table has other depths than the selector: translate with the model that it is for")
     config, network = selector.config, copy.deepcopy(selector.network)
-    data, held_out = _labelled(translator, table), _labelled(translator, valid)
+    data, held_out = _labelled(translator, table, config.kind), _labelled(translator, valid, config.kind)
     batches = LabelledStream(data, config.kind, selector.read, config.batch_tokens, config.seed).batches_in(0)
     steps = max(1, epochs * batches // config.accumulate)
     config = config.model_copy(update={"rate": config.rate * FINE_TUNING_RATE, "steps": steps})
@@ -144,11 +146,17 @@ def _check_depths(
         raise UserError(f"there are {len(table.depths)} depths but {len(relative_costs)} costs: give one for each")
 
 
-def _labelled(translator: Translator, table: EveryDepth) -> Labelled:
+def _labelled(translator: Translator, table: EveryDepth, kind: Kind) -> Labelled:
     """The sentences as the model reads them. Empty ones need no depth; what is too long is cut, as `cut_long` does."""
     rows = translator.tokenizer.encode_many(table.sources)
     kept = [row for row, ids in enumerate(rows) if ids]
     if not kept:
         raise UserError("there are no sentences to learn from: give a source and a reference file with text")
     sources = [[*rows[row][: translator.longest_source], Tokenizer.EOS] for row in kept]
-    return Labelled(sources, np.ascontiguousarray(table.chrf_nk[kept]), deepest_of(table.depths))
+    quality_nk = table.chrf_nk[kept]
+    if kind == "likelihood":
+        if table.likelihood_nk is None:
+            raise UserError("the table has no likelihood of the references: translate with `anydepth select` again")
+        lengths_n1 = np.array([[len(source)] for source in sources], dtype=np.float32)
+        quality_nk = POINTS_PER_NAT * table.likelihood_nk[kept] / lengths_n1
+    return Labelled(sources, np.ascontiguousarray(quality_nk), deepest_of(table.depths))

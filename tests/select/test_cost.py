@@ -1,9 +1,10 @@
 import random
 
+import numpy as np
 import pytest
 
 from anydepth.errors import UserError
-from anydepth.select.cost import BatchCost, LengthCost, sentences_per_batch, typical_seconds
+from anydepth.select.cost import BatchCost, LengthCost, by_layers, sentences_per_batch, typical_seconds
 
 
 def squared_error(cost, lengths, seconds):
@@ -93,3 +94,29 @@ def test_calibrated_at_batch_1_alone():
 def test_the_last_batch_may_be_smaller():
     assert sentences_per_batch(33, 32) == 16.5
     assert sentences_per_batch(20, 32) == 20
+
+
+def test_layers_cost_what_all_depths_together_say_of_them():
+    """Noise of a fifth in every depth leaves a few percent."""
+    rng = np.random.default_rng(3)
+    layers = {f"{n}-{m}": (n, m) for n in range(1, 7) for m in range(1, 7)}
+    true = {name: LengthCost(1 + 0.2 * n + 0.5 * m, 0.05 + 0.3 * m) for name, (n, m) in layers.items()}
+    noise = {name: rng.uniform(0.8, 1.2) for name in layers}
+    measured = {name: LengthCost(cost.base * noise[name], cost.per_token * noise[name]) for name, cost in true.items()}
+    found = by_layers(measured, layers)
+    errors = [abs(found[name].at(10) / true[name].at(10) - 1) for name in layers]
+    assert max(errors) < 0.1
+    assert sum(cost.base for cost in found.values()) == pytest.approx(sum(cost.base for cost in measured.values()))
+
+
+def test_a_part_that_would_be_negative_is_none():
+    layers = {f"1-{m}": (1, m) for m in range(1, 8)}
+    measured = {name: LengthCost(2.0 - 0.1 * m, 0.0) for name, (_, m) in layers.items()}
+    found = by_layers(measured, layers)
+    assert len({round(cost.base, 9) for cost in found.values()}) == 1
+    assert all(cost.per_token == 0 for cost in found.values())
+
+
+def test_few_depths_stay_as_they_were_measured():
+    measured = {"1-1": LengthCost(1.0, 0.1), "2-2": LengthCost(3.0, 0.2)}
+    assert by_layers(measured, {"1-1": (1, 1), "2-2": (2, 2)}) == measured

@@ -73,7 +73,7 @@ def test_what_it_leaves_and_says(selected, files):
     assert "calibrating first" in said
     assert f"saved in {run / 'model'}" in said
     assert f"try: anydepth translate {run} --depth auto" in said
-    assert [curve["kind"] for curve in record["curves"]] == ["values", "labels"]
+    assert [curve["kind"] for curve in record["curves"]] == ["likelihood", "values", "labels"]
     for curve in record["curves"]:
         assert f"{curve['kind']}: {curve['verdict']}" in table
         assert all(len(point["seeds"]) == 2 for point in curve["points"])

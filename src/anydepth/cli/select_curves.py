@@ -1,7 +1,7 @@
 """From trained selectors to the better kind with its threshold, and to all that the report says of them."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from anydepth.cli.select_inputs import Sample
 from anydepth.depth import DepthMenu
+from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import spread
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.metrics import score
@@ -19,6 +20,7 @@ from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
 from anydepth.evaluate.tradeoff_curve import Curve
 from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
 from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
+from anydepth.evaluate.tuning import tuned
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration
 from anydepth.select.cost import LengthCost
@@ -75,9 +77,14 @@ class Contender:
     test_outcomes: tuple[Outcome, ...]
 
     @classmethod
-    def measure(cls, fitted: Sequence[tuple[LearntSelector, float]], valid: Part, test: Part) -> "Contender":
+    def measure(
+        cls, fitted: Sequence[tuple[LearntSelector, float]], valid: Part, test: Part, console: Console
+    ) -> "Contender":
         """From the networks with their validation losses."""
         networks = [network for network, _ in sorted(fitted, key=lambda one: one[1])]
+        if networks[0].kind != "labels":
+            with bar(console, f"tuning ({networks[0].kind})", len(networks)) as advance:
+                networks = [_tuned(network, valid, advance) for network in networks]
         overhead = seconds_to_choose(networks[0], test.sources[:CHOICES_TIMED])
         thresholds = valid.thresholds(networks[0])
         on_valid, on_test = (
@@ -99,6 +106,12 @@ class Contender:
         whole = float(test.tradeoff.seconds_k[deepest])
         points = [Point(one.threshold, one.seconds / whole, one.bleu, one.chrf) for one in self.test_outcomes]
         return self.networks[0].with_threshold(threshold).with_points(points)
+
+
+def _tuned(network: LearntSelector, valid: Part, advance: Callable[[int], None]) -> LearntSelector:
+    found = tuned(network, valid.sources, valid.tradeoff)
+    advance(1)
+    return found
 
 
 def best_of(contenders: Sequence[Contender]) -> Contender:

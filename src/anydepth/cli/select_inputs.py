@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import torch
 
 from anydepth.cli.app import errors
 from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import calibrate, spread
 from anydepth.evaluate.depth_table import TABLE, EveryDepth
 from anydepth.evaluate.every_depth import translate_every_depth
+from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.evaluate.table_parts import joined
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, write_record
 from anydepth.files import read_json
@@ -134,7 +136,7 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
     """The sample at every depth, from `folder` if it is there; otherwise piece by piece, each kept as it is ready."""
     if (folder / TABLE).is_file():
         errors.print(f"translations at every depth: from {folder}")
-        return EveryDepth.load(folder)
+        return _with_likelihood(translator, EveryDepth.load(folder), folder)
     starts = range(0, len(sample), PIECE)
     pieces: list[EveryDepth] = []
     for number, start in enumerate(starts, 1):
@@ -146,7 +148,18 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
     whole = joined(pieces)
     whole.save(folder)
     shutil.rmtree(_pieces(folder))
-    return whole
+    return _with_likelihood(translator, whole, folder)
+
+
+def _with_likelihood(translator: Translator, table: EveryDepth, folder: Path) -> EveryDepth:
+    """How likely each depth finds the references: once computed, kept with the translations."""
+    if table.likelihood_nk is not None:
+        return table
+    with bar(errors, "likelihood of the references", len(table)) as advance:
+        found_nk = likelihood_every_depth(translator, table.sources, table.references, table.depths, advance)
+    table = replace(table, likelihood_nk=found_nk)
+    table.save(folder)
+    return table
 
 
 def _translate(

@@ -64,7 +64,7 @@ class Work:
         valid = Part.of(self.translator, parts["valid"], calibration)
         test = Part.of(self.translator, parts["test"], calibration, plan=valid)
         contenders = [
-            Contender.measure(self._fitted(kind, parts, dev, calibration), valid, test) for kind in self.kinds
+            Contender.measure(self._fitted(kind, parts, dev, calibration), valid, test, errors) for kind in self.kinds
         ]
         saved = best_of(contenders).to_save(valid, test)
         self._save(saved)

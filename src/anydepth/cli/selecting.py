@@ -3,7 +3,7 @@
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,10 @@ from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors
 from anydepth.cli.families import families, make_report_folder
 from anydepth.errors import UserError
 
-if TYPE_CHECKING:
-    from anydepth.select.config import Kind
-
 
 class Kinds(StrEnum):
-    both = "both"
+    all = "all"
+    likelihood = "likelihood"
     values = "values"
     labels = "labels"
 
@@ -36,10 +34,10 @@ def select(
     kind: Annotated[
         Kinds,
         typer.Option(
-            help="values learns the chrF to expect of each depth; labels, as the paper, which depths are best; both "
-            "keeps the better."
+            help="What to learn of each depth: likelihood of the references; values, the chrF to expect; labels, as in "
+            "the paper, whether it is best. all keeps the best of the three."
         ),
-    ] = Kinds.both,
+    ] = Kinds.all,
     seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind, for the standard error.")] = 3,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 6,
     dev_source: Annotated[Path | None, typer.Option(help="Sentences to fine-tune on.", show_default=False)] = None,
@@ -67,6 +65,7 @@ def select(
     from anydepth.cli.select_inputs import check_model, read_sample
     from anydepth.cli.select_work import Work
     from anydepth.files import only_process
+    from anydepth.select.config import KINDS
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -75,8 +74,7 @@ def select(
     sample = read_sample(translator, source, reference, sentences, seed)
     dev = None if dev_source is None or dev_reference is None else read_sample(translator, dev_source, dev_reference)
     out = out or folder.with_name(f"{folder.resolve().name}-select")
-    every_kind: tuple[Kind, ...] = ("values", "labels")
-    kinds = [one for one in every_kind if kind in (Kinds.both, one)]
+    kinds = [one for one in KINDS if kind in (Kinds.all, one)]
     work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.metrics import score
@@ -17,7 +18,7 @@ from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import now
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration, Conditions, DepthCost, machine_key
-from anydepth.select.cost import LengthCost, sentences_per_batch, typical_seconds
+from anydepth.select.cost import LengthCost, by_layers, sentences_per_batch, typical_seconds
 
 WARM_UP_SENTENCES = 4
 Advance = Callable[[int], None]
@@ -39,8 +40,8 @@ def calibrate(
 ) -> Calibration:
     """Measure every depth of the menu: quality on all lines, time by length at batch 1 and in batches.
 
-    At batch 1 at most `timing_sentences` are timed, spread over the lengths that occur; in batches, all. A pass goes
-    round all depths before the next one starts, so that a slow minute of the machine spreads over all of them.
+    At batch 1 at most `timing_sentences` are timed, spread over the lengths that occur; in batches, all. Each sentence
+    or batch runs at all depths before the next one does, so that a slow second of the machine hits all of them.
     """
     _check(sources, references, repeats, timing_sentences)
     translator.hypotheses([], beam=beam, length_penalty=length_penalty, batch_size=batch_size)  # refuses bad options
@@ -73,8 +74,20 @@ def calibrate(
         date=now(),
     )
     counts = Counter(lengths[i] for i in by_length)
-    depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}
+    depths = _evened_out(
+        {name: plan.cost(name, lengths, references) for name in translator.menu.names}, translator.menu
+    )
     return Calibration(conditions, dict(sorted(counts.items())), depths)
+
+
+def _evened_out(depths: dict[str, DepthCost], menu: DepthMenu) -> dict[str, DepthCost]:
+    """What a layer costs is measured at many depths: together they say it better than each alone."""
+    layers = {name: (len(menu[name].subnetwork.encoder), len(menu[name].subnetwork.decoder)) for name in depths}
+    single, batched = (
+        by_layers({name: getattr(cost, kind) for name, cost in depths.items()}, layers)
+        for kind in ("single", "batched")
+    )
+    return {name: DepthCost(single[name], batched[name], cost.quality) for name, cost in depths.items()}
 
 
 def spread(by_length: Sequence[int], count: int) -> list[int]:
@@ -115,8 +128,15 @@ class _Plan:
             for i in self.singles[:WARM_UP_SENTENCES]:
                 self._timed(name, [i])
         for _ in range(repeats):
-            for run, name in product((self._single_pass, self._batched_pass), names):
-                run(name, advance)
+            for passes in (self.single_passes, self.batched_passes):
+                for name in names:
+                    passes.setdefault(name, []).append([])
+            for i, name in product(self.singles, names):
+                self.single_passes[name][-1].append(self._timed(name, [i])[0])
+                advance(1)
+            for batch, name in product(self.batches, names):
+                self._time_batch(name, batch)
+                advance(len(batch))
 
     def cost(self, name: str, lengths: Sequence[int], references: Sequence[str]) -> DepthCost:
         quality = score(self.outputs[name], references)
@@ -126,25 +146,13 @@ class _Plan:
             {"bleu": quality.bleu, "chrf": quality.chrf},
         )
 
-    def _single_pass(self, name: str, advance: Advance) -> None:
-        seconds = []
-        for i in self.singles:
-            seconds.append(self._timed(name, [i])[0])
-            advance(1)
-        self.single_passes.setdefault(name, []).append(seconds)
-
-    def _batched_pass(self, name: str, advance: Advance) -> None:
-        """The time of a batch is spread evenly over its sentences."""
-        seconds: list[float] = []
-        outputs = [""] * len(self.sources)
-        for batch in self.batches:
-            taken, texts = self._timed(name, batch)
-            seconds += [taken / len(batch)] * len(batch)
-            for i, text in zip(batch, texts, strict=True):
-                outputs[i] = text
-            advance(len(batch))
-        self.batched_passes.setdefault(name, []).append(seconds)
-        self.outputs[name] = outputs
+    def _time_batch(self, name: str, batch: list[int]) -> None:
+        """Its time is spread evenly over its sentences."""
+        taken, texts = self._timed(name, batch)
+        self.batched_passes[name][-1].extend([taken / len(batch)] * len(batch))
+        outputs = self.outputs.setdefault(name, [""] * len(self.sources))
+        for i, text in zip(batch, texts, strict=True):
+            outputs[i] = text
 
     def _timed(self, name: str, chosen: Sequence[int]) -> tuple[float, list[str]]:
         """From text to text: that is what a user waits for."""

@@ -1,7 +1,7 @@
 """How good each translation of each sentence is, at every depth of a model, in memory and as a folder.
 
 table.json           format, depths, number of sentences, checksums of the two files below
-scores.safetensors   chrf_nk and bleu_nks
+scores.safetensors   chrf_nk, bleu_nks and, where it was asked for, likelihood_nk
 sentences.jsonl      a line for each sentence: source, reference, its distinct outputs, which of them each depth gave
 """
 
@@ -40,6 +40,7 @@ class EveryDepth:
     The depths are ordered as in Eq. 1 of Dabre, Rubino and Fujita 2020, fastest first: by decoder layers, then by
     encoder layers. `outputs` has the lines of the first depth, then those of the second, and so on. `bleu_nks` holds
     the sums that make up BLEU: 4 counts of correct n-grams, 4 of all n-grams, length of the output and the reference.
+    `likelihood_nk` is the log-probability of the reference at each depth.
     """
 
     depths: tuple[str, ...]
@@ -48,6 +49,7 @@ class EveryDepth:
     outputs: tuple[tuple[str, ...], ...]
     chrf_nk: Floats
     bleu_nks: Ints
+    likelihood_nk: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -76,6 +78,8 @@ class EveryDepth:
             raise UserError(f"{folder} is there and holds something else: give another folder")
         with atomic_folder(folder) as temporary:
             arrays = {"chrf_nk": torch.from_numpy(self.chrf_nk), "bleu_nks": torch.from_numpy(self.bleu_nks)}
+            if self.likelihood_nk is not None:
+                arrays["likelihood_nk"] = torch.from_numpy(self.likelihood_nk)
             write_tensors(temporary / SCORES, arrays)
             with open(temporary / SENTENCES, "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(_lines(self))
@@ -131,7 +135,10 @@ def _read(folder: Path) -> EveryDepth:
     outputs = [[row["outputs"][place] for place in row["of_depths"]] for row in rows]
     arrays = load_file(folder / SCORES)
     size = record["sentences"], len(record["depths"])
-    for name, kind, shape in (("chrf_nk", np.float32, size), ("bleu_nks", np.int32, (*size, STATISTICS))):
+    expected = {"chrf_nk": (np.float32, size), "bleu_nks": (np.int32, (*size, STATISTICS))}
+    if "likelihood_nk" in arrays:
+        expected["likelihood_nk"] = (np.float32, size)
+    for name, (kind, shape) in expected.items():
         if arrays[name].dtype != kind or arrays[name].shape != shape:
             raise ValueError(f"{SCORES} does not fit {TABLE}")
     if (len(rows), len(outputs[0])) != size:
@@ -143,4 +150,5 @@ def _read(folder: Path) -> EveryDepth:
         outputs=tuple(zip(*outputs, strict=True)),
         chrf_nk=arrays["chrf_nk"],
         bleu_nks=arrays["bleu_nks"],
+        likelihood_nk=arrays.get("likelihood_nk"),
     )

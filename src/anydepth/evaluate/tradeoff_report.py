@@ -18,9 +18,10 @@ from anydepth.files import write_atomically
 FORMAT = 1
 RECORD, PAGE = "select.json", "index.html"
 CURVE, DEPTHS = "curve.png", "depths.png"
+PRICE = "; the threshold is the price of time, and 0 takes the best whatever it costs"
 MEANING = {
-    "values": "learns the chrF to expect at each depth; the threshold is the price of time, and 0 takes the best "
-    "whatever it costs",
+    "likelihood": f"learns how likely each depth finds the reference{PRICE}",
+    "values": f"learns the chrF to expect at each depth{PRICE}",
     "labels": "learns which depths are best (Dabre, Rubino and Fujita 2020); below the threshold, a sentence goes to "
     "the deepest",
 }

@@ -21,10 +21,10 @@ class SelectionObjective(Objective):
     """A loss of what the network gives for each sentence and depth."""
 
     def forward(self, model: DepthPredictor, batch: LabelledBatch, step: int) -> Loss:
-        return self.loss_of(model(batch.inputs), batch.chrf_bk, batch.weight_b)
+        return self.loss_of(model(batch.inputs), batch.quality_bk, batch.weight_b)
 
     @abstractmethod
-    def loss_of(self, output_bk: Tensor, chrf_bk: Tensor, weight_b: Tensor) -> Loss:
+    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The mean over the sentences, each counting its weight."""
 
 
@@ -38,9 +38,9 @@ class DepthLabels(SelectionObjective):
         self.beta, self.mix = beta, mix
         self.register_buffer("delta_k", (1 - share_k) ** alpha, persistent=False)
 
-    def loss_of(self, output_bk: Tensor, chrf_bk: Tensor, weight_b: Tensor) -> Loss:
+    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The network gives logits."""
-        labels_bk = best_depths(chrf_bk)
+        labels_bk = best_depths(quality_bk)
         bce = _mean(self.cross_entropy(output_bk, labels_bk).mean(1), weight_b)
         f_beta = _mean(self.f_beta(output_bk, labels_bk), weight_b)
         total = self.mix * bce + (1 - self.mix) * (1 - f_beta)
@@ -72,9 +72,9 @@ class DepthValues(SelectionObjective):
         rest = float(variance_k.sum() - variance_k[deepest])
         self.difference_variance = max(SMALLEST_VARIANCE, rest)
 
-    def loss_of(self, output_bk: Tensor, chrf_bk: Tensor, weight_b: Tensor) -> Loss:
+    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The network gives what `split_level` makes of chrF."""
-        error_bk = (output_bk - split_level(chrf_bk, self.deepest)) ** 2
+        error_bk = (output_bk - split_level(quality_bk, self.deepest)) ** 2
         level_b = error_bk[:, self.deepest]
         level = _mean(level_b, weight_b) / self.level_variance
         difference = _mean(error_bk.sum(1) - level_b, weight_b) / self.difference_variance

@@ -6,16 +6,17 @@ from pydantic import Field
 
 from anydepth.config import Section
 
-Kind = Literal["labels", "values"]
+Kind = Literal["labels", "values", "likelihood"]
+KINDS: tuple[Kind, ...] = ("likelihood", "values", "labels")
 
 
 class SelectorConfig(Section):
     """A small network that reads a source sentence and says which depth to translate it at."""
 
     kind: Kind = Field(
-        "values",
-        description="labels: which depths give the best chrF (Dabre, Rubino and Fujita 2020, Section 4.2); "
-        "values: the chrF to expect of each depth",
+        "likelihood",
+        description="labels: which depths give the best chrF (Dabre, Rubino and Fujita 2020, Section 4.2); values: the "
+        "chrF to expect of each depth; likelihood: how likely each depth is to find the reference",
     )
     reads: Literal["embeddings", "encoder"] = Field(
         "embeddings",
@@ -54,5 +55,8 @@ PAPER = SelectorConfig(
     rate=0.05,
     weight_decay=0.0,
 )
-OURS = SelectorConfig()
-DEFAULTS: dict[Kind, SelectorConfig] = {"labels": PAPER, "values": OURS}
+DEFAULTS: dict[Kind, SelectorConfig] = {
+    "labels": PAPER,
+    "values": SelectorConfig(kind="values"),
+    "likelihood": SelectorConfig(kind="likelihood"),
+}

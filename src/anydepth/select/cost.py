@@ -4,14 +4,17 @@ A length is the number of source sub-words with the end of sentence, as the enco
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from anydepth.errors import UserError
+
+FEWEST_DEPTHS = 6
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -48,6 +51,34 @@ class LengthCost:
         # The error is a parabola in the slope, so that the nearest slope allowed is the best one allowed.
         slope = min(max(slope, 0.0), float(y.mean() / x.mean()))
         return cls(max(0.0, float(y.mean()) - slope * float(x.mean())), slope)
+
+
+def by_layers(costs: Mapping[str, LengthCost], layers: Mapping[str, tuple[int, int]]) -> dict[str, LengthCost]:
+    """The same costs as a fixed part and a part for each encoder and each decoder layer, where there are many depths.
+
+    Time is additive in layers; what is measured is that plus the noise of a busy machine, which this evens out. The
+    sum over all depths stays. With few depths there is nothing to even out, and they stay as they are.
+    """
+    if len(costs) < FEWEST_DEPTHS:
+        return dict(costs)
+    parts_k3 = np.array([[1.0, *layers[name]] for name in costs])
+    base_k = np.array([cost.base for cost in costs.values()])
+    per_token_k = np.array([cost.per_token for cost in costs.values()])
+    fitted = zip(costs, _fitted(parts_k3, base_k), _fitted(parts_k3, per_token_k), strict=True)
+    return {name: LengthCost(float(base), float(per_token)) for name, base, per_token in fitted}
+
+
+def _fitted(parts_k3: NDArray[np.float64], values_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least squares without negative parts, scaled to the sum of the values."""
+    used = list(range(parts_k3.shape[1]))
+    while True:
+        part_of = np.linalg.lstsq(parts_k3[:, used], values_k, rcond=None)[0]
+        if len(used) == 1 or part_of.min() >= 0:
+            break
+        del used[int(part_of.argmin())]
+    fitted_k = np.maximum(parts_k3[:, used] @ part_of, 0.0)
+    total = float(fitted_k.sum())
+    return fitted_k * (float(values_k.sum()) / total) if total else values_k
 
 
 @dataclass(frozen=True)

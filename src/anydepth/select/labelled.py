@@ -1,4 +1,7 @@
-"""Sentences with the chrF that each depth gives them: what a selector learns from, in batches for the trainer."""
+"""Sentences with how good each depth is for them: what a selector learns from, in batches for the trainer.
+
+The quality is chrF or, in points of the same size, the likelihood of the reference.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +26,7 @@ class Labelled:
     """`sources` are token ids that end in EOS; `deepest` is the place of the deepest depth among the k."""
 
     sources: Sequence[Sequence[int]]
-    chrf_nk: NDArray[np.float32]
+    quality_nk: NDArray[np.float32]
     deepest: int
 
     @property
@@ -36,7 +39,7 @@ class Labelled:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(self.chrf_nk).tobytes())
+        digest = hashlib.sha256(np.ascontiguousarray(self.quality_nk).tobytes())
         for source in self.sources:
             digest.update(np.asarray(source, dtype=np.int32).tobytes() + b";")
         return digest.hexdigest()
@@ -45,13 +48,13 @@ class Labelled:
 @dataclass(frozen=True)
 class LabelledBatch:
     inputs: Inputs
-    chrf_bk: Tensor
+    quality_bk: Tensor
     weight_b: Tensor
     terms: int  # the sum of the weights
 
     def to(self, device: torch.device | str) -> "LabelledBatch":
         """The inputs are where the model that made them is."""
-        return LabelledBatch(self.inputs, self.chrf_bk.to(device), self.weight_b.to(device), self.terms)
+        return LabelledBatch(self.inputs, self.quality_bk.to(device), self.weight_b.to(device), self.terms)
 
 
 class LabelledStream:
@@ -78,8 +81,8 @@ class LabelledStream:
         with torch.no_grad():
             inputs = self._read([self._data.sources[row] for row in rows])
         weights = self._weights_n[rows]
-        chrf_bk = torch.from_numpy(self._data.chrf_nk[rows])
-        return LabelledBatch(inputs, chrf_bk, torch.from_numpy(weights).float(), int(weights.sum()))
+        quality_bk = torch.from_numpy(self._data.quality_nk[rows])
+        return LabelledBatch(inputs, quality_bk, torch.from_numpy(weights).float(), int(weights.sum()))
 
     def all(self) -> Iterator[LabelledBatch]:
         """Every sentence once."""
@@ -93,35 +96,35 @@ class LabelledStream:
         return self._plan
 
 
-def best_depths(chrf_bk: Tensor) -> Tensor:
+def best_depths(quality_bk: Tensor) -> Tensor:
     """The paper's labels: 1 at every depth that has the sentence's best chrF."""
-    return (chrf_bk == chrf_bk.amax(1, keepdim=True)).to(chrf_bk.dtype)
+    return (quality_bk == quality_bk.amax(1, keepdim=True)).to(quality_bk.dtype)
 
 
-def split_level(chrf_bk: Tensor, deepest: int) -> Tensor:
+def split_level(quality_bk: Tensor, deepest: int) -> Tensor:
     """The difference of each depth to the deepest; in the column of the deepest, how good that one is."""
-    level_b1 = chrf_bk[:, deepest : deepest + 1]
-    split_bk = chrf_bk - level_b1
+    level_b1 = quality_bk[:, deepest : deepest + 1]
+    split_bk = quality_bk - level_b1
     split_bk[:, deepest] = level_b1[:, 0]
     return split_bk
 
 
 def join_level(split_nk: NDArray[np.float32], deepest: int) -> NDArray[np.float32]:
-    """The chrF of each depth: undoes `split_level`."""
+    """The quality of each depth: undoes `split_level`."""
     level_n1 = split_nk[:, deepest : deepest + 1]
-    chrf_nk = split_nk + level_n1
-    chrf_nk[:, deepest] = level_n1[:, 0]
-    return chrf_nk
+    quality_nk = split_nk + level_n1
+    quality_nk[:, deepest] = level_n1[:, 0]
+    return quality_nk
 
 
 def share_of_labels(data: Labelled) -> Tensor:
     """Of each depth the share of the sentences that it is a best one for."""
-    return best_depths(torch.from_numpy(data.chrf_nk)).mean(0)
+    return best_depths(torch.from_numpy(data.quality_nk)).mean(0)
 
 
 def variances(data: Labelled) -> tuple[Tensor, Tensor]:
     """Means and variances of what `split_level` gives, [k] each, weighted as the loss is."""
-    split_nk = split_level(torch.from_numpy(data.chrf_nk), data.deepest).double()
+    split_nk = split_level(torch.from_numpy(data.quality_nk), data.deepest).double()
     weight_n = torch.from_numpy(data.weights_n("values")).double()
     weight_n = weight_n / weight_n.sum()
     mean_k = weight_n @ split_nk

@@ -17,7 +17,7 @@ from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
 
 BATCH = 64
-DEFAULT_THRESHOLDS: dict[Kind, float] = {"labels": 0.5, "values": 1.0}
+DEFAULT_THRESHOLDS: dict[Kind, float] = {"labels": 0.5, "values": 1.0, "likelihood": 1.0}
 
 Scores = NDArray[np.floating[Any]]
 Lengths = Sequence[int] | NDArray[np.integer[Any]]
@@ -37,9 +37,10 @@ class LearntSelector:
     """Implements `Selector`. Its depths are ordered fastest first.
 
     kind "labels": the threshold is the probability that the likeliest depth must reach; otherwise it is the deepest.
-    kind "values": the threshold is what time is worth: so many points of chrF for all of the time that the deepest
-    depth takes. At 4, a depth that saves a quarter of the time is taken if it is expected to lose less than 1 point.
-    At 0 time is worth nothing; the larger, the faster.
+    kinds "values" and "likelihood": the threshold is what time is worth, so many points of quality for all of the time
+    that the deepest depth takes. At 4, a depth that saves a quarter of the time is taken if it is expected to lose
+    less than 1 point. At 0 time is worth nothing; the larger, the faster. The points of a sentence count by its length
+    to the power of `length_power`: 1 as words count, 0 as sentences do.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class LearntSelector:
         mean_length: float,
         threshold: float | None = None,
         points: Sequence[Point] = (),
+        length_power: float = 1.0,
     ) -> None:
         self.network, self.read = network.eval(), read
         self.depths = tuple(depths)
         self.relative_cost_k = tuple(relative_cost_k)
         self.mean_length = mean_length  # of the sentences it was trained on
         self.threshold = DEFAULT_THRESHOLDS[self.kind] if threshold is None else threshold
-        self.points = tuple(points)
+        self.points, self.length_power = tuple(points), length_power
         self.deepest = deepest_of(depths)
         self._base_k = np.array([cost.base for cost in relative_cost_k])
         self._per_token_k = np.array([cost.per_token for cost in relative_cost_k])
@@ -81,12 +83,27 @@ class LearntSelector:
         other.points = tuple(points)
         return other
 
+    def rescaled(self, mean_k: Scores, quality_k: Scores, slope: float, length_power: float) -> "LearntSelector":
+        """Expect `quality_k` of the depths on average, and of a sentence more or less of it by what the network says.
+
+        `mean_k` is what it says on average. A difference to the deepest counts `slope` times.
+        """
+        other = copy.copy(self)
+        other.network, other.length_power = copy.deepcopy(self.network), length_power
+        k, network = self.deepest, other.network
+        differences = torch.from_numpy(np.asarray(mean_k - mean_k[k])).to(network.offset_k)
+        network.scale_k.mul_(slope)
+        network.offset_k.sub_(differences).mul_(slope)
+        network.offset_k.add_(torch.from_numpy(np.asarray(quality_k - quality_k[k])).to(network.offset_k))
+        network.scale_k[k], network.offset_k[k] = 0.0, float(quality_k[k])
+        return other
+
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
         lengths = [len(source) for source in sources]
         return [self.depths[k] for k in self.pick(self.scores(sources), lengths, self.threshold)]
 
     def scores(self, sources: Sequence[Sequence[int]]) -> Scores:
-        """What the network says, [n, k]: the probability that a depth is a best one, or the chrF to expect of it."""
+        """What the network says, [n, k]: the probability that a depth is a best one, or the quality to expect of it."""
         if len(sources) == 1:
             return self._scores(sources)
         scores_nk = np.zeros((len(sources), len(self.depths)), np.float32)
@@ -109,10 +126,10 @@ class LearntSelector:
         if self.kind == "labels":
             best_n: NDArray[np.intp] = np.argmax(scores_nk, axis=1)
             return np.where(scores_nk.max(axis=1) >= threshold, best_n, self.deepest)
-        # The quality of a corpus counts words, its time the sentences as they come: hence the two scales.
         length_n1 = np.asarray(lengths_n, dtype=np.float64)[:, None]
         time_nk = self._base_k + self._per_token_k * length_n1
-        chosen_n: NDArray[np.intp] = np.argmax(scores_nk * (length_n1 / self.mean_length) - threshold * time_nk, axis=1)
+        weight_n1 = (length_n1 / self.mean_length) ** self.length_power
+        chosen_n: NDArray[np.intp] = np.argmax(scores_nk * weight_n1 - threshold * time_nk, axis=1)
         return chosen_n
 
 

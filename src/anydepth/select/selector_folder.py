@@ -46,6 +46,7 @@ class _Record(BaseModel):
     depths: tuple[str, ...] = Field(min_length=1)
     threshold: Finite
     mean_length: float = Field(gt=0)
+    length_power: Finite = 1.0
     relative_costs: tuple[LengthCost, ...]
     points: tuple[Point, ...]
 
@@ -62,6 +63,7 @@ def save_selector(folder: Path, selector: LearntSelector) -> None:
             "depths": selector.depths,
             "threshold": selector.threshold,
             "mean_length": selector.mean_length,
+            "length_power": selector.length_power,
             "relative_costs": [asdict(cost) for cost in selector.relative_cost_k],
             "points": [asdict(point) for point in selector.points],
         }
@@ -122,6 +124,7 @@ def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer
         record.mean_length,
         record.threshold,
         record.points,
+        record.length_power,
     )
 
 

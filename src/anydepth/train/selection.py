@@ -57,7 +57,7 @@ def train_selector(lesson: Lesson, config: SelectorConfig, run: Path, console: C
         finished = average_checkpoints(run, trainer.fit())
     network.load_state_dict(finished, strict=False)  # its constants are not trained
     network.eval()
-    if config.kind == "values":
+    if config.kind != "labels":
         validator.shrink(network)
     return -validator.run(network).score
 
@@ -123,13 +123,13 @@ class SelectionValidator:
     deepest: int
 
     def run(self, network: DepthPredictor) -> Validation:
-        output_nk, chrf_nk, weight_n = self._outputs(network)
-        loss = self.objective.loss_of(output_nk, chrf_nk, weight_n)
+        output_nk, quality_nk, weight_n = self._outputs(network)
+        loss = self.objective.loss_of(output_nk, quality_nk, weight_n)
         values: dict[str, Any] = {"loss": float(loss.total), **{name: float(v) for name, v in loss.parts.items()}}
         if network.config.kind == "labels":
-            found, text = _found(output_nk, chrf_nk)
+            found, text = _found(output_nk, quality_nk)
         else:
-            found, text = _explained(output_nk, split_level(chrf_nk, self.deepest), weight_n, self.deepest)
+            found, text = _explained(output_nk, split_level(quality_nk, self.deepest), weight_n, self.deepest)
         return Validation(-values["loss"], values | found, f"loss {values['loss']:.4f}  {text}")
 
     @torch.no_grad()
@@ -140,10 +140,10 @@ class SelectionValidator:
         largest. The factor is the slope of the truth over what was foreseen, less its standard error, from 0 to 1: a
         network that foresees nothing ends up with the means, which is one depth for all.
         """
-        output_nk, chrf_nk, weight_n = self._outputs(network)
+        output_nk, quality_nk, weight_n = self._outputs(network)
         others = torch.arange(len(network.offset_k), device=output_nk.device) != self.deepest
         foreseen_nk = (output_nk - network.offset_k)[:, others]
-        truth_nk = (split_level(chrf_nk, self.deepest) - network.offset_k)[:, others]
+        truth_nk = (split_level(quality_nk, self.deepest) - network.offset_k)[:, others]
         spread = (weight_n * (foreseen_nk**2).sum(1)).sum().clamp(min=1e-9)
         slope = (weight_n * (foreseen_nk * truth_nk).sum(1)).sum() / spread
         # The depths of a sentence err together, so that only sentences count as independent.
@@ -155,15 +155,15 @@ class SelectionValidator:
         """What the network gives, chrF and weights, of all the sentences."""
         was_training, device = network.training, network.offset_k.device
         network.eval()
-        batches = [(network(batch.inputs), batch.chrf_bk, batch.weight_b) for batch in self.stream.all()]
+        batches = [(network(batch.inputs), batch.quality_bk, batch.weight_b) for batch in self.stream.all()]
         network.train(was_training)
-        output_nk, chrf_nk, weight_n = (torch.cat(parts).to(device) for parts in zip(*batches, strict=True))
-        return output_nk, chrf_nk, weight_n
+        output_nk, quality_nk, weight_n = (torch.cat(parts).to(device) for parts in zip(*batches, strict=True))
+        return output_nk, quality_nk, weight_n
 
 
-def _found(output_nk: Tensor, chrf_nk: Tensor) -> tuple[dict[str, float], str]:
+def _found(output_nk: Tensor, quality_nk: Tensor) -> tuple[dict[str, float], str]:
     """How often the likeliest depth is a best one, beside the depth that is a best one most often."""
-    labels_nk = best_depths(chrf_nk)
+    labels_nk = best_depths(quality_nk)
     found = float(labels_nk.gather(1, output_nk.argmax(1, keepdim=True)).mean())
     constant = float(labels_nk.mean(0).max())
     values = {"found": found, "found_by_one_depth": constant}
