@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -74,19 +74,17 @@ def calibrate(
         date=now(),
     )
     counts = Counter(lengths[i] for i in by_length)
-    depths = _evened_out(
-        {name: plan.cost(name, lengths, references) for name in translator.menu.names}, translator.menu
-    )
-    return Calibration(conditions, dict(sorted(counts.items())), depths)
+    depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}
+    measured = Calibration(conditions, dict(sorted(counts.items())), depths)
+    return replace(measured, depths=_evened_out(measured, translator.menu))
 
 
-def _evened_out(depths: dict[str, DepthCost], menu: DepthMenu) -> dict[str, DepthCost]:
+def _evened_out(measured: Calibration, menu: DepthMenu) -> dict[str, DepthCost]:
     """What a layer costs is measured at many depths: together they say it better than each alone."""
+    depths, length = measured.depths, measured.mean_length
     layers = {name: (len(menu[name].subnetwork.encoder), len(menu[name].subnetwork.decoder)) for name in depths}
-    single, batched = (
-        by_layers({name: getattr(cost, kind) for name, cost in depths.items()}, layers)
-        for kind in ("single", "batched")
-    )
+    single = by_layers({name: cost.single for name, cost in depths.items()}, layers, length)
+    batched = by_layers({name: cost.batched for name, cost in depths.items()}, layers, length)
     return {name: DepthCost(single[name], batched[name], cost.quality) for name, cost in depths.items()}
 
 

@@ -53,32 +53,36 @@ class LengthCost:
         return cls(max(0.0, float(y.mean()) - slope * float(x.mean())), slope)
 
 
-def by_layers(costs: Mapping[str, LengthCost], layers: Mapping[str, tuple[int, int]]) -> dict[str, LengthCost]:
+def by_layers(
+    costs: Mapping[str, LengthCost], layers: Mapping[str, tuple[int, int]], mean_length: float
+) -> dict[str, LengthCost]:
     """The same costs as a fixed part and a part for each encoder and each decoder layer, where there are many depths.
 
-    Time is additive in layers; what is measured is that plus the noise of a busy machine, which this evens out. The
-    sum over all depths stays. With few depths there is nothing to even out, and they stay as they are.
+    Time is additive in layers; what is measured is that plus the noise of a busy machine, which this evens out. Errors
+    count relative to the time at the mean length, so that the fast depths are as exact as the slow ones. With few
+    depths there is nothing to even out, and they stay as they are.
     """
     if len(costs) < FEWEST_DEPTHS:
         return dict(costs)
     parts_k3 = np.array([[1.0, *layers[name]] for name in costs])
-    base_k = np.array([cost.base for cost in costs.values()])
-    per_token_k = np.array([cost.per_token for cost in costs.values()])
-    fitted = zip(costs, _fitted(parts_k3, base_k), _fitted(parts_k3, per_token_k), strict=True)
-    return {name: LengthCost(float(base), float(per_token)) for name, base, per_token in fitted}
+    mean_k = np.array([cost.at(mean_length) for cost in costs.values()])
+    slope_k = np.array([cost.per_token for cost in costs.values()])
+    mean_k, slope_k = (_fitted(parts_k3, value_k, 1 / np.maximum(mean_k, 1e-9)) for value_k in (mean_k, slope_k))
+    slope_k = np.minimum(slope_k, mean_k / mean_length)
+    lines = zip(costs, (mean_k - slope_k * mean_length).tolist(), slope_k.tolist(), strict=True)
+    return {name: LengthCost(max(0.0, base), slope) for name, base, slope in lines}
 
 
-def _fitted(parts_k3: NDArray[np.float64], values_k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares without negative parts, scaled to the sum of the values."""
+def _fitted(
+    parts_k3: NDArray[np.float64], value_k: NDArray[np.float64], weight_k: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Weighted least squares without negative parts."""
     used = list(range(parts_k3.shape[1]))
     while True:
-        part_of = np.linalg.lstsq(parts_k3[:, used], values_k, rcond=None)[0]
+        part_of = np.linalg.lstsq(parts_k3[:, used] * weight_k[:, None], value_k * weight_k, rcond=None)[0]
         if len(used) == 1 or part_of.min() >= 0:
-            break
+            return np.maximum(parts_k3[:, used] @ part_of, 0.0)
         del used[int(part_of.argmin())]
-    fitted_k = np.maximum(parts_k3[:, used] @ part_of, 0.0)
-    total = float(fitted_k.sum())
-    return fitted_k * (float(values_k.sum()) / total) if total else values_k
 
 
 @dataclass(frozen=True)
