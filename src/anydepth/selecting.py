@@ -24,10 +24,10 @@ from anydepth.select.reading import Reader
 from anydepth.text import Tokenizer
 from anydepth.train.selection import Lesson, train_selector
 
-# Only what chooses in a tenth of the time of the shallowest depth: with attention it takes longer.
-POOLING = {
-    "ffn": (32, 128),
-    "rate": (1e-3, 3e-3, 1e-2),
+# Only what chooses in a few hundredths of the time of the shallowest depth: where quality rises steeply with time, a
+# network that foresees a little more costs more than it brings (docs/lab-notes.md).
+OF_WORDS = {
+    "rate": (3e-4, 1e-3, 3e-3),
     "dropout": (0.1, 0.3, 0.5),
     "weight_decay": (0.01, 0.1),
 }
@@ -39,8 +39,8 @@ SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
         "beta": (0.5, 1.0, 2.0),
         "mix": (0.25, 0.5, 0.75),
     },
-    "values": POOLING,
-    "likelihood": POOLING,
+    "values": OF_WORDS,
+    "likelihood": OF_WORDS,
 }
 POINTS_PER_NAT = 40.0  # per sub-word: differences between depths are then as large as those in chrF
 FINE_TUNING_RATE = 0.1  # of the rate that it was trained with

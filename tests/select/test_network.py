@@ -73,7 +73,7 @@ def test_in_use_it_gives_what_it_gives_in_training_without_dropout(translator, s
 
 
 def test_embeddings_begin_as_a_copy_of_the_models(translator):
-    network, _ = network_for(translator, SelectorConfig(reads="embeddings", layers=1))
+    network, _ = network_for(translator, SelectorConfig(reads="embeddings", layers=1, ffn=16))
     before = translator.model.source_embedding.weight.detach().clone()
     torch.testing.assert_close(network.embedding.weight, before, atol=0, rtol=0)
     network.embedding.weight.data.zero_()
@@ -87,7 +87,7 @@ def test_one_that_reads_the_encoder_has_no_table_of_its_own(translator):
 
 @torch.no_grad()
 def test_the_extra_token_is_what_is_read(translator, sources):
-    network, read = network_for(translator, SelectorConfig(reads="encoder", layers=1, features=False))
+    network, read = network_for(translator, SelectorConfig(reads="encoder", layers=1, features=False, ffn=16))
     before = network(read(sources))
     network.token_d.neg_()
     assert (network(read(sources)) - before).abs().min() > 1e-4
@@ -146,10 +146,28 @@ def test_padding_takes_no_part_in_pooling():
 
 def test_heads_that_do_not_divide_the_width_are_refused(translator):
     with pytest.raises(UserError, match="5 heads do not divide the model's width, 32"):
-        DepthPredictor(SelectorConfig(layers=1, heads=5), translator.model, 4)
+        DepthPredictor(SelectorConfig(layers=1, heads=5, ffn=16), translator.model, 4)
 
 
 def test_inputs_without_states_need_embeddings(translator):
     network, _ = network_for(translator, SelectorConfig(reads="encoder"))
     with pytest.raises(AttributeError):
         network(Inputs(torch.tensor([[5, 3]]), None, torch.zeros(1, 3), None))
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_a_network_of_words_folds_into_a_row_for_each(translator, sources, features):
+    from anydepth.select.word_scores import WordScores
+
+    network, read = network_for(translator, SelectorConfig(layers=0, ffn=0, features=features))
+    with torch.no_grad():
+        network.scale_k.copy_(torch.tensor([2.0, 0.5, 1.0, 0.0]))
+        network.offset_k.copy_(torch.tensor([1.0, -1.0, 0.5, 7.0]))
+        network.figures_shift_f.copy_(torch.tensor([0.3, -0.2, 0.1]))
+        expected = network.eval()(read(sources)).numpy()
+    folded = WordScores(network)
+    found = np.stack([folded(source, read.figures(source)) for source in sources])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert network.is_of_words
+    reordered = [*sources[0][:-1][::-1], sources[0][-1]]
+    np.testing.assert_allclose(folded(reordered, read.figures(reordered)), found[0], rtol=1e-5, atol=1e-5)

@@ -15,6 +15,7 @@ from anydepth.select.cost import LengthCost
 from anydepth.select.labelled import join_level
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
+from anydepth.select.word_scores import WordScores
 
 BATCH = 64
 DEFAULT_THRESHOLDS: dict[Kind, float] = {"labels": 0.5, "values": 1.0, "likelihood": 1.0}
@@ -55,6 +56,7 @@ class LearntSelector:
         length_power: float = 1.0,
     ) -> None:
         self.network, self.read = network.eval(), read
+        self._words = WordScores(network) if network.is_of_words else None
         self.depths = tuple(depths)
         self.relative_cost_k = tuple(relative_cost_k)
         self.mean_length = mean_length  # of the sentences it was trained on
@@ -96,6 +98,7 @@ class LearntSelector:
         network.offset_k.sub_(differences).mul_(slope)
         network.offset_k.add_(torch.from_numpy(np.asarray(quality_k - quality_k[k])).to(network.offset_k))
         network.scale_k[k], network.offset_k[k] = 0.0, float(quality_k[k])
+        other._words = WordScores(network) if network.is_of_words else None
         return other
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
@@ -104,22 +107,27 @@ class LearntSelector:
 
     def scores(self, sources: Sequence[Sequence[int]]) -> Scores:
         """What the network says, [n, k]: the probability that a depth is a best one, or the quality to expect of it."""
+        if self._words is not None and sources:
+            return self._joined(np.stack([self._words(source, self.read.figures(source)) for source in sources]))
         if len(sources) == 1:
             return self._scores(sources)
         scores_nk = np.zeros((len(sources), len(self.depths)), np.float32)
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
         for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            scores_nk[rows] = self._scores([sources[i] for i in rows])
+            batch = order[start : start + BATCH]
+            scores_nk[batch] = self._scores([sources[i] for i in batch])
         return scores_nk
 
     @torch.inference_mode()
     def _scores(self, sources: Sequence[Sequence[int]]) -> Scores:
-        output_bk = self.network(self.read(sources))
+        return self._joined(self.network(self.read(sources)).cpu().numpy())
+
+    def _joined(self, output_nk: NDArray[np.float32]) -> Scores:
+        """From what the network gives to what it means."""
         if self.kind == "labels":
-            output_bk = torch.sigmoid(output_bk)
-        scores: NDArray[np.float32] = output_bk.cpu().numpy()
-        return scores if self.kind == "labels" else join_level(scores, self.deepest)
+            probability_nk: Scores = 1 / (1 + np.exp(-output_nk))
+            return probability_nk
+        return join_level(output_nk, self.deepest)
 
     def pick(self, scores_nk: Scores, lengths_n: Lengths, threshold: float) -> NDArray[np.intp]:
         """The places of the depths to take, [n]; of equals, the fastest."""

@@ -23,8 +23,9 @@ from anydepth.select.reading import FIGURES, Inputs
 class DepthPredictor(nn.Module):
     """With layers: self-attention with an extra token before the sentence, which a linear layer reads.
 
-    Without: mean and maximum over the sentence, read by a layer of hidden units. What its outputs mean is for the
-    loss to say; they are `scale_k` times what the last layer gives, plus `offset_k`, constants from the training data.
+    Without: mean and maximum over the sentence, read by a layer of hidden units. Without those either: the mean alone,
+    wherever in the sentence a sub-word stands (select/word_scores.py). What its outputs mean is for the loss to say;
+    they are `scale_k` times what the last layer gives, plus `offset_k`, constants from the training data.
     """
 
     figures_shift_f: Tensor
@@ -39,6 +40,7 @@ class DepthPredictor(nn.Module):
         if config.layers and width % config.heads:
             raise UserError(f"{config.heads} heads do not divide the model's width, {width}: give another number")
         self.config, self.root_width = config, math.sqrt(width)
+        self.has_hidden = not config.layers and config.ffn > 0
         if config.reads == "embeddings":
             self.embedding = nn.Embedding(model.vocabulary, width)
             self.embedding.weight.data.copy_(model.source_embedding.weight.data)
@@ -53,10 +55,10 @@ class DepthPredictor(nn.Module):
         self.register_buffer("figures_scale_f", torch.ones(FIGURES))
         self.register_buffer("offset_k", torch.zeros(depths))
         self.register_buffer("scale_k", torch.ones(depths))
-        read = (width if config.layers else 2 * width) + (FIGURES if config.features else 0)
-        if not config.layers:
+        read = (2 * width if self.has_hidden else width) + (FIGURES if config.features else 0)
+        if self.has_hidden:
             self.hidden = nn.Linear(read, config.ffn)
-        self.read_out = nn.Linear(read if config.layers else config.ffn, depths)
+        self.read_out = nn.Linear(config.ffn if self.has_hidden else read, depths)
         nn.init.zeros_(self.read_out.weight)  # it begins with what the offsets say for any sentence
         nn.init.zeros_(self.read_out.bias)
 
@@ -65,18 +67,24 @@ class DepthPredictor(nn.Module):
         x_bsd = self._embedded(inputs.source_bs) if inputs.states_bsd is None else inputs.states_bsd
         x_bsd = F.dropout(x_bsd, self.config.dropout, self.training) if self.training else x_bsd
         read = [self._attended(x_bsd, inputs.padding_bs)] if self.config.layers else _pooled(x_bsd, inputs.padding_bs)
+        read = read if self.has_hidden else read[:1]
         if self.config.features:
             read.append(torch.addcmul(self.figures_shift_f, inputs.figures_bf, self.figures_scale_f))
         read_br = torch.cat(read, dim=1) if len(read) > 1 else read[0]
-        if not self.config.layers:
+        if self.has_hidden:
             read_br = torch.relu(self.hidden(read_br))
         if self.training:
             read_br = F.dropout(read_br, self.config.dropout)
         return torch.addcmul(self.offset_k, self.read_out(read_br), self.scale_k)
 
+    @property
+    def is_of_words(self) -> bool:
+        """Whether it is a sum over the sub-words, each by itself."""
+        return self.config.reads == "embeddings" and not self.config.layers and not self.has_hidden
+
     def _embedded(self, source_bs: Tensor) -> Tensor:
-        embedded_bsd = F.embedding(source_bs, self.embedding.weight)
-        return embedded_bsd * self.root_width + self.positions_pd[: source_bs.shape[1]]
+        embedded_bsd = F.embedding(source_bs, self.embedding.weight) * self.root_width
+        return embedded_bsd if self.is_of_words else embedded_bsd + self.positions_pd[: source_bs.shape[1]]
 
     def _attended(self, x_bsd: Tensor, padding_bs: Tensor | None) -> Tensor:
         """The state of the extra token after the last layer."""
