@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import anydepth, assert_one_line, toy_pairs
+from made_tables import COSTS, DEPTHS
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,6 +21,11 @@ from anydepth.evaluate.remember import remember
 from anydepth.evaluate.sweep import sweep
 from anydepth.model import Transformer
 from anydepth.select import calibration
+from anydepth.select.config import SelectorConfig
+from anydepth.select.learnt import LearntSelector, Point
+from anydepth.select.network import DepthPredictor
+from anydepth.select.reading import Reader
+from anydepth.select.selector_folder import save_selector
 
 QUIET = Console(quiet=True)
 
@@ -104,12 +110,14 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
 
 
 def test_a_selector_is_named(copy: Path) -> None:
-    (copy / "selector").mkdir()
-    (copy / "selector" / "config.json").write_text('{"kind": "attention"}', "utf-8")
-    assert rows_of(shown(copy))["selector"] == "attention"
-    (copy / "selector" / "config.json").write_text("{}", "utf-8")
-    assert rows_of(shown(copy))["selector"] == "yes"
-    assert json.loads(shown(copy, "--json"))["selector"] == {"kind": None}
+    translator = artifact.load(copy)
+    network = DepthPredictor(SelectorConfig(kind="values"), translator.model, 4)
+    reader = Reader(translator.model, translator.tokenizer, encoder=False)
+    selector = LearntSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[Point(2.5, 0.5, 30.0, 50.0)])
+    assert "anydepth select" in rows_of(shown(copy))["selector"]
+    save_selector(copy, selector)
+    assert rows_of(shown(copy))["selector"] == "by values, threshold 2.5"
+    assert json.loads(shown(copy, "--json"))["selector"]["points"][0]["cost"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,10 +9,10 @@ from rich.console import Console
 
 from anydepth.cli.app import Model
 from anydepth.cli.families import results
-from anydepth.files import read_json
 
 if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
+    from anydepth.select.learnt import LearntSelector
 
 
 def info(
@@ -48,7 +47,7 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
         "depths": [_depth(translator, name) for name in menu.names],
         "default_depth": menu.deepest.name,
         "measured_on": menu.measured_on,
-        "selector": None if folder is None else _selector(folder / "selector" / "config.json"),
+        "selector": _selector(translator.selector),
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
     }
 
@@ -72,10 +71,11 @@ def _depth(translator: "Translator", name: str) -> dict[str, Any]:
     }
 
 
-def _selector(config: Path) -> dict[str, Any] | None:
-    if not config.is_file():
+def _selector(selector: "LearntSelector | None") -> dict[str, Any] | None:
+    if selector is None:
         return None
-    return {"kind": read_json(config, "train the selector again, or delete its folder").get("kind")}
+    points = [asdict(point) for point in selector.points]
+    return {"kind": selector.kind, "threshold": selector.threshold, "points": points}
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:
@@ -146,7 +146,7 @@ def _measured(on: dict[str, Any]) -> str:
 def _kind(selector: dict[str, Any] | None) -> str:
     if selector is None:
         return "none; `anydepth select` trains one"
-    return selector["kind"] or "yes"
+    return f"by {selector['kind']}, threshold {selector['threshold']:g}"
 
 
 def _calibrations(conditions: list[dict[str, Any]]) -> str:

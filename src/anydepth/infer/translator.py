@@ -15,6 +15,7 @@ from anydepth.infer.decoding import Candidate, SearchOptions
 from anydepth.infer.search import search, search_each
 from anydepth.model import Transformer
 from anydepth.select import Selector
+from anydepth.select.budget import within_budget
 from anydepth.select.learnt import LearntSelector
 from anydepth.text import Tokenizer
 
@@ -145,6 +146,10 @@ class Translator:
             if progress:
                 progress(len(chosen))
         return found
+
+    def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
+        """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""
+        return within_budget(self, budget, beam=beam, batch_size=batch_size)
 
     def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
         return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
