@@ -1,11 +1,9 @@
 """From trained selectors to the better kind with its threshold, and to all that the report says of them."""
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from anydepth.cli.select_inputs import Sample
@@ -14,7 +12,7 @@ from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import spread
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.result import Conditions, now, versions
+from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
 from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
 from anydepth.evaluate.tradeoff_curve import Curve
@@ -152,20 +150,16 @@ def gather(
     quality = score(sample.references[:1], sample.references[:1])
     return TradeoffResult(
         label=label,
-        conditions=Conditions(
-            source_file=sample.name,
-            reference_file=sample.reference_name,
-            lines=len(sample),
+        conditions=Conditions.here(
+            [translator.model],
+            sample.sources,
+            sample.name,
+            sample.reference_name,
             beam=beam,
             length_penalty=0.6,
             batch_size=batch_size,
             cut_long=False,
             repeats=1,
-            device=str(next(translator.model.parameters()).device),
-            threads=torch.get_num_threads(),
-            machine=platform.machine(),
-            date=now(),
-            versions=versions(),
         ),
         sizes=sizes,
         fixed=fixed_depths(test.tradeoff, [(len(sub.encoder), len(sub.decoder)) for sub in depths]),

@@ -1,12 +1,9 @@
 """Which depth would have been best, sentence by sentence (Dabre, Rubino and Fujita 2020, Section 4.1)."""
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -14,10 +11,10 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.every_depth import EveryDepth, fastest_first, translate_every_depth
-from anydepth.evaluate.jobs import Families, Job, families_of
+from anydepth.evaluate.jobs import Job, families_of
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
-from anydepth.evaluate.result import Conditions, now, versions
+from anydepth.evaluate.result import Conditions
 from anydepth.infer.translator import Translator
 
 WARM_UP_SENTENCES = 8
@@ -48,29 +45,20 @@ def oracle(
     if repeats < 1:
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
     console = console or Console(stderr=True)
-    conditions = Conditions(
-        source_file=Path(source_name).name,
-        reference_file=Path(reference_name).name,
-        lines=len(sources),
+    conditions = Conditions.here(
+        (member.model for members in families.values() for member in members),
+        sources,
+        source_name,
+        reference_name,
         beam=beam,
         length_penalty=length_penalty,
         batch_size=batch_size,
         cut_long=cut_long,
         repeats=repeats,
-        device=_devices(families),
-        threads=torch.get_num_threads(),
-        machine=platform.machine(),
-        date=now(),
-        versions=versions(),
     )
     models = [_model(label, members, sources, references, conditions, console) for label, members in families.items()]
     quality = score(references[:1], references[:1])
     return OracleResult(models, conditions, {"BLEU": quality.bleu_signature, "chrF": quality.chrf_signature})
-
-
-def _devices(families: Families) -> str:
-    models = (member.model for members in families.values() for member in members)
-    return ", ".join(dict.fromkeys(str(next(model.parameters()).device) for model in models))
 
 
 def _model(

@@ -1,10 +1,15 @@
 """The whole outcome of a sweep, and the circumstances without which its numbers mean nothing."""
 
 import platform
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
 
 from anydepth.evaluate.compare import Comparison
 from anydepth.evaluate.measurement import ModelSweep
@@ -30,6 +35,24 @@ class Conditions:
     date: str
     versions: dict[str, str]
     forced: str | None = None  # the strategy whose depths were measured in place of the models' own
+
+    @classmethod
+    def here(
+        cls, models: Iterable[nn.Module], sources: Sequence[str], source_name: str, reference_name: str, **options: Any
+    ) -> "Conditions":
+        """With what this machine and this moment say of themselves."""
+        devices = dict.fromkeys(str(next(model.parameters()).device) for model in models)
+        return cls(
+            source_file=Path(source_name).name,
+            reference_file=Path(reference_name).name,
+            lines=len(sources),
+            device=", ".join(devices),
+            threads=torch.get_num_threads(),
+            machine=platform.machine(),
+            date=now(),
+            versions=versions(),
+            **options,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,19 @@
 """Translate a test set at every depth of one or more models, and measure how well and how fast."""
 
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anydepth.errors import UserError
 from anydepth.evaluate.compare import compare
-from anydepth.evaluate.jobs import Families, Job, families_of, jobs_of
+from anydepth.evaluate.jobs import Job, families_of, jobs_of
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
-from anydepth.evaluate.result import Conditions, SweepResult, now, versions
+from anydepth.evaluate.result import Conditions, SweepResult
 from anydepth.infer.translator import Hypothesis, Translator
 
 WARM_UP_SENTENCES = 8
@@ -51,20 +48,16 @@ def sweep(
     families = families_of(translators, force)
     _check(sources, references, repeats)
     jobs = jobs_of(families, depths)
-    conditions = Conditions(
-        source_file=Path(source_name).name,
-        reference_file=Path(reference_name).name,
-        lines=len(sources),
+    conditions = Conditions.here(
+        (member.model for members in families.values() for member in members),
+        sources,
+        source_name,
+        reference_name,
         beam=beam,
         length_penalty=length_penalty,
         batch_size=batch_size,
         cut_long=cut_long,
         repeats=repeats,
-        device=_devices(families),
-        threads=torch.get_num_threads(),
-        machine=platform.machine(),
-        date=now(),
-        versions=versions(),
         forced=force,
     )
     _run(jobs, sources, conditions, console or Console(stderr=True))
@@ -80,11 +73,6 @@ def _check(sources: Sequence[str], references: Sequence[str], repeats: int) -> N
     check_paired(sources, references)
     if repeats < 1:
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
-
-
-def _devices(families: Families) -> str:
-    models = (member.model for members in families.values() for member in members)
-    return ", ".join(dict.fromkeys(str(next(model.parameters()).device) for model in models))
 
 
 def _run(jobs: list[Job], sources: Sequence[str], conditions: Conditions, console: Console) -> None:
