@@ -197,6 +197,6 @@ def test_what_does_not_fit_together_is_refused(translator, tables, tmp_path):
 
 
 def test_a_table_without_text_is_refused(translator, tmp_path):
-    table = translate_every_depth([translator], ["", " "], ["", ""], console=QUIET)
+    table = replace(made_table(translator, 2, seed=1), sources=("", " "))
     with pytest.raises(UserError, match="no sentences to learn from"):
         fit_selector(translator, table, COSTS, VALUES, tmp_path, table, QUIET)

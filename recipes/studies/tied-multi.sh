@@ -9,7 +9,7 @@
 #   distilled  tied-multi on the teacher's translations                                                Table 3
 #   recurrent  one layer applied up to six times, with and without distillation                        Tables 3, 4
 #   measure    the grids of all of them, greedy and with beam 4, and the oracle                        Tables 1, 3, Figure 2
-#   selector   calibration, and a selector for the distilled model, with its trade-off curve           Table 2
+#   selector   calibration, and a selector for the tied model, with its trade-off curve                Table 2
 #
 # The text is split by source sentence: four eighths train the models, one eighth is for the selector, which thus learns
 # from sentences that the models have not seen; three eighths are not used, so that distilling takes minutes. All models

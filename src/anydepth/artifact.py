@@ -9,6 +9,7 @@ selector/           the learnt choice of a depth for each sentence, where one wa
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +70,7 @@ def save(
         (temporary / TOKENIZER).write_bytes(tokenizer.to_bytes())
         record = {
             "format": FORMAT,
-            "model": config.model_dump(),
+            "model": _without_sharing(config),
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
             "files": {name: sha256_of(temporary / name) for name in (WEIGHTS, TOKENIZER)},
@@ -78,6 +79,12 @@ def save(
         (temporary / "config.json").write_text(_json(record), "utf-8")
         (temporary / "depths.json").write_text(_json(menu.to_json()), "utf-8")
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
+
+
+def _without_sharing(config: ModelConfig) -> dict[str, Any]:
+    """Where no layers share weights nothing is said of it: earlier versions know nothing of it, and can read that."""
+    unshared = {key for key in ("encoder_shared", "decoder_shared") if getattr(config, key) == "none"}
+    return config.model_dump(exclude=unshared)
 
 
 def resolve(path: Path | str) -> Path:
@@ -94,11 +101,8 @@ def resolve(path: Path | str) -> Path:
     raise UserError(f"{path} is not a model folder: it has no config.json")
 
 
-def load(path: Path | str, device: str = "cpu", *, selector: bool = True) -> Translator:
-    """A Translator from a model folder, or from the folder of a finished run.
-
-    `selector=False` leaves out the learnt selector: one that cannot be read must not stop another from being trained.
-    """
+def load(path: Path | str, device: str = "cpu") -> Translator:
+    """A Translator from a model folder, or from the folder of a finished run."""
     where = choose_device(device)
     folder = resolve(path)
     try:
@@ -115,8 +119,9 @@ def load(path: Path | str, device: str = "cpu", *, selector: bool = True) -> Tra
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
-    chooses = load_selector(folder, model, tokenizer, menu, config.files.weights) if selector else None
-    return Translator(model, tokenizer, menu, config.languages, folder, chooses)
+    # Read when it is first asked for: one that is damaged need not stop those who name a depth.
+    find_selector = partial(load_selector, folder, model, tokenizer, menu, config.files.weights)
+    return Translator(model, tokenizer, menu, config.languages, folder, find_selector)
 
 
 def is_whole(folder: Path) -> bool:

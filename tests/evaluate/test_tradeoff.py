@@ -170,7 +170,8 @@ def test_points_that_say_nothing_do_not_count():
     slow = curve_of([replace(points[1], is_slowest=True)])
     assert "slower than any fixed depth" in slow.points[0].note
     assert slow.points[0].difference == 1
-    assert not slow.counting
+    assert slow.counting
+    assert not slow.above
 
 
 def test_thresholds_that_choose_alike_count_once():

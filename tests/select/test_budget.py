@@ -225,3 +225,25 @@ def test_times_of_a_sweep_serve_with_a_note(translator):
     overridden = within_budget(translator, "40ms", batch_size=1)
     overridden.choose([SHORT])
     assert overridden.depth == "2-2"
+
+
+def test_a_few_sentences_go_by_the_usual_lengths():
+    """One long sentence at a terminal, or the last of a file, neither ends the session nor changes the depth."""
+    costs = {"1-1": LengthCost(0.0, 0.001), "2-2": LengthCost(0.0, 0.002)}
+    said: list[str] = []
+    quality = {"1-1": 20.0, "2-2": 30.0}
+    selector = BudgetSelector(costs, quality, 0.02, said.append, usual_lengths=[8, 10])
+    assert selector.choose([[5] * 40]) == ["2-2"]
+    assert selector.choose([[5] * 3]) == ["2-2"]
+    assert len(said) == 1
+    assert selector.choose([[5] * 15] * 20) == ["1-1"] * 20
+    with pytest.raises(UserError, match="below the fastest depth"):
+        BudgetSelector(costs, quality, 0.005, usual_lengths=[8, 10]).choose([[5, 3]])
+
+
+def test_what_has_begun_is_not_refused():
+    costs, said = {"1-1": LengthCost(0.0, 0.001)}, []
+    selector = BudgetSelector(costs, {"1-1": 20.0}, 0.02, said.append)
+    selector.has_begun = True  # another selector has chosen so far
+    assert selector.choose([[5] * 40] * 20) == ["1-1"] * 20
+    assert "more than the budget" in said[0]

@@ -114,7 +114,7 @@ def test_a_saved_selector_comes_back_with_the_model(translator, model, config):
     sources = tokens(translator)
     np.testing.assert_array_equal(found.scores(sources), selector.scores(sources))
     assert found.choose(sources) == selector.choose(sources)
-    assert artifact.load(model, selector=False).selector is None
+    assert artifact.load(model).translate(["le chat."], depth="1-1")
 
 
 def test_a_model_without_a_selector_has_none(translator, toy_run):
@@ -154,8 +154,8 @@ def test_a_selector_of_another_model_is_refused(translator, toy_run, model, tmp_
     save_changed(toy_run, tmp_path / "other")
     shutil.copytree(model / "selector", tmp_path / "other" / "selector")
     with pytest.raises(UserError, match=r"trained for another model: train it again .*anydepth select"):
-        artifact.load(tmp_path / "other")
-    assert artifact.load(tmp_path / "other", selector=False).translate(["le chat."])
+        _ = artifact.load(tmp_path / "other").selector
+    assert artifact.load(tmp_path / "other").translate(["le chat."])
 
 
 def edit(model: Path, **changes: object) -> None:
@@ -185,7 +185,7 @@ def test_a_damaged_selector_is_refused_in_one_line(translator, model, damage, me
     save_selector(model, selector_for(translator))
     damage(model / "selector")
     with pytest.raises(UserError, match=message) as caught:
-        artifact.load(model)
+        _ = artifact.load(model).selector
     assert "anydepth select" in str(caught.value)
     assert "\n" not in str(caught.value)
 

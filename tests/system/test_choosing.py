@@ -37,7 +37,7 @@ def model(toy_run, tmp_path_factory) -> Path:
     selector = LearntSelector(network, read, DEPTHS, COSTS, 8.0, points=[])
     points = [Point(0.0, 1.0, 30.0, 50.0), Point(9.0, 0.4, 25.0, 40.0)]
     quality_k = np.array([20.0, 21.0, 24.0, 25.0])
-    selector = selector.rescaled(np.zeros(4), quality_k, 1.0, 1.0).with_points(points)
+    selector = selector.rescaled(np.zeros(4), quality_k, 1.0).with_points(points)
     save_selector(folder, selector.with_threshold(0.0))
     return folder
 
@@ -96,6 +96,7 @@ def test_auto_within_a_budget_takes_the_best_trade_off_that_fits(model, tmp_path
         (("--budget", "0ms"), "more than 0"),
         (("--budget", "20ms", "--depth", "1-1"), "both choose the depth"),
         (("--threshold", "1"), "--threshold is for --depth auto"),
+        (("--threshold", "nan", "--depth", "auto"), "no number to go by"),
         (("--threshold", "1", "--depth", "auto", "--budget", "20ms"), "--threshold is for --depth auto"),
     ],
 )

@@ -74,7 +74,8 @@ def _print_table(calibration: "Calibration", console: Console) -> None:
             f"{1 / batched[name]:.1f}",
         )
     console.print(table)
-    console.print("ms per sentence; * on the Pareto front: no other depth is faster and at least as good")
+    console.print("ms per sentence, fitted over lengths and layers")
+    console.print("* on the Pareto front: no other depth is faster and at least as good")
 
 
 def _front(seconds: dict[str, float], bleu: dict[str, float]) -> set[str]:

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from anydepth.cli.app import Model
 from anydepth.cli.families import results
+from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
-    from anydepth.select.learnt import LearntSelector
 
 
 def info(
@@ -47,7 +47,7 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
         "depths": [_depth(translator, name) for name in menu.names],
         "default_depth": menu.deepest.name,
         "measured_on": menu.measured_on,
-        "selector": _selector(translator.selector),
+        "selector": _selector(translator),
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
     }
 
@@ -71,7 +71,11 @@ def _depth(translator: "Translator", name: str) -> dict[str, Any]:
     }
 
 
-def _selector(selector: "LearntSelector | None") -> dict[str, Any] | None:
+def _selector(translator: "Translator") -> dict[str, Any] | None:
+    try:
+        selector = translator.selector
+    except UserError as error:  # all else is as it was
+        return {"problem": str(error)}
     if selector is None:
         return None
     points = [asdict(point) for point in selector.points]
@@ -146,6 +150,8 @@ def _measured(on: dict[str, Any]) -> str:
 def _kind(selector: dict[str, Any] | None) -> str:
     if selector is None:
         return "none; `anydepth select` trains one"
+    if "problem" in selector:
+        return str(selector["problem"])
     return f"by {selector['kind']}, threshold {selector['threshold']:g}"
 
 

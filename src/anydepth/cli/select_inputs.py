@@ -84,6 +84,9 @@ def check_model(translator: Translator) -> Path:
     if len(translator.menu) == 1:
         raise UserError(f"this model has one depth only, {translator.menu.deepest.name}: there is nothing to choose")
     refuse_newer(folder, translator.fingerprint)
+    weighted = [e.name for e in translator.menu if e.subnetwork.encoder_weights or e.subnetwork.decoder_weights]
+    if weighted:
+        raise UserError(f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}")
     return folder
 
 
@@ -136,7 +139,7 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
     """The sample at every depth, from `folder` if it is there; otherwise piece by piece, each kept as it is ready."""
     if (folder / TABLE).is_file():
         errors.print(f"translations at every depth: from {folder}")
-        return _with_likelihood(translator, EveryDepth.load(folder), folder)
+        return EveryDepth.load(folder)
     starts = range(0, len(sample), PIECE)
     pieces: list[EveryDepth] = []
     for number, start in enumerate(starts, 1):
@@ -148,10 +151,10 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
     whole = joined(pieces)
     whole.save(folder)
     shutil.rmtree(_pieces(folder))
-    return _with_likelihood(translator, whole, folder)
+    return whole
 
 
-def _with_likelihood(translator: Translator, table: EveryDepth, folder: Path) -> EveryDepth:
+def with_likelihood(translator: Translator, table: EveryDepth, folder: Path) -> EveryDepth:
     """How likely each depth finds the references: once computed, kept with the translations."""
     if table.likelihood_nk is not None:
         return table

@@ -9,11 +9,11 @@ from rich.console import Console
 from anydepth.cli.app import errors
 from anydepth.cli.families import results
 from anydepth.cli.select_curves import Contender, Part, best_of, gather, relative_costs, timed
-from anydepth.cli.select_inputs import Sample, calibration_here, start_or_resume, translations
+from anydepth.cli.select_inputs import Sample, calibration_here, start_or_resume, translations, with_likelihood
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import EveryDepth
-from anydepth.evaluate.table_parts import rows_of_parts, split_by_source
+from anydepth.evaluate.table_parts import rows_of, rows_of_parts, split_by_source
 from anydepth.evaluate.tradeoff_report import print_tradeoff, write_tradeoff_report
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration
@@ -61,6 +61,7 @@ class Work:
         table = self._translations(self.sample, "table")
         dev = self._translations(self.dev, "dev") if self.dev else None
         parts = split_by_source(table, self.seed)
+        dev = None if dev is None else _unseen(dev, parts)
         valid = Part.of(self.translator, parts["valid"], calibration)
         test = Part.of(self.translator, parts["test"], calibration, plan=valid)
         contenders = [
@@ -87,7 +88,8 @@ class Work:
 
     def _translations(self, sample: Sample, name: str) -> EveryDepth:
         folder = self.folder / name
-        return translations(self.translator, sample, folder, beam=self.beam, batch_size=self.batch_size)
+        table = translations(self.translator, sample, folder, beam=self.beam, batch_size=self.batch_size)
+        return with_likelihood(self.translator, table, folder) if "likelihood" in self.kinds else table
 
     def _fitted(
         self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
@@ -117,3 +119,14 @@ class Work:
         assert folder is not None  # checked before all the work
         save_selector(folder, selector)
         errors.print(f"saved in {folder}: a selector by {selector.kind}, threshold {selector.threshold:g}")
+
+
+def _unseen(dev: EveryDepth, parts: dict[str, EveryDepth]) -> EveryDepth:
+    """Without the sentences that the selector is validated and tested on: it must not be tuned to those."""
+    held_out = {*parts["valid"].sources, *parts["test"].sources}
+    kept = [row for row, source in enumerate(dev.sources) if source not in held_out]
+    if len(kept) < len(dev):
+        errors.print(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
+    if not kept:
+        raise UserError("all sentences to fine-tune on are among those to test on: give others with --dev-source")
+    return rows_of(dev, kept)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors
+from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_translator
 from anydepth.cli.families import families, make_report_folder
 from anydepth.errors import UserError
 
@@ -59,21 +59,16 @@ def select(
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")
 
-    import torch
-
-    from anydepth.artifact import load
     from anydepth.cli.select_inputs import check_model, read_sample
     from anydepth.cli.select_work import Work
     from anydepth.files import only_process
     from anydepth.select.config import KINDS
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    translator = load(model, device, selector=False)  # one that cannot be read need not stop us
+    translator = load_translator(model, device, threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, sentences, seed)
     dev = None if dev_source is None or dev_reference is None else read_sample(translator, dev_source, dev_reference)
-    out = out or folder.with_name(f"{folder.resolve().name}-select")
+    out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
     work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps)
     work.check()

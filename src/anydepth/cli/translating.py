@@ -59,10 +59,12 @@ def translate(
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
     translator = load_translator(model, device, threads)
+    at_a_terminal = sys.stdin.isatty()
+    together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
-        chunk=1 if sys.stdin.isatty() else 2048,
-        depth=choice_of_depth(translator, depth, budget, threshold, beam, batch_size, errors.print),
+        chunk=1 if at_a_terminal else 2048,
+        depth=choice_of_depth(translator, depth, budget, threshold, beam, together, errors.print),
         beam=beam,
         nbest=nbest,
         length_penalty=length_penalty,

@@ -47,8 +47,6 @@ def calibrate(
     translator.hypotheses([], beam=beam, length_penalty=length_penalty, batch_size=batch_size)  # refuses bad options
     lengths = _lengths(translator, sources)
     by_length = sorted((i for i, length in enumerate(lengths) if length > 1), key=lambda i: -lengths[i])
-    if not by_length:
-        raise UserError("all lines of the source are empty: give a file with sentences")
     plan = _Plan(
         translator,
         sources,

@@ -11,5 +11,5 @@ def check_paired(sources: Sequence[str], references: Sequence[str]) -> None:
             f"the source has {len(sources)} lines but the reference has {len(references)}: "
             "give two files that correspond line by line"
         )
-    if not sources:
+    if not any(source.strip() for source in sources):
         raise UserError("there are no lines to translate: give a source and a reference file with text")

@@ -64,13 +64,14 @@ class CurvePoint:
 
     @property
     def counts(self) -> bool:
-        """Whether it can be judged: not with all sentences at one depth, nor where no mixture takes as long."""
-        return self.difference is not None and not self.note
+        """Whether it can be judged: not with all sentences at one depth, nor where no mixture is as fast."""
+        return self.difference is not None and not all(one.at_one_depth for one in self.outcomes)
 
     @property
     def is_above(self) -> bool:
         """By more than one standard error."""
-        return self.counts and self.difference is not None and self.difference > (self.error or 0.0)
+        slowest = any(one.is_slowest for one in self.outcomes)  # a mixture would have that time left over
+        return self.counts and not slowest and self.difference is not None and self.difference > (self.error or 0.0)
 
     @property
     def note(self) -> str:
@@ -79,7 +80,7 @@ class CurvePoint:
         if self.difference is None:
             return "faster than any fixed depth: no mixture to compare with"
         if all(one.is_slowest for one in self.outcomes):
-            return "slower than any fixed depth: beside the best of them"
+            return "slower than any fixed depth"
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Curve:
     @property
     def verdict(self) -> str:
         if not self.counting:
-            return "not to be judged: at every threshold all sentences are at one depth or no mixture takes as long"
+            return "not to be judged: at every threshold all sentences are at one depth or no mixture is as fast"
         by = f"by more than one standard error over {self.seeds} seeds" if self.seeds > 1 else "with a single seed"
         verdict = f"above the random mixture at {len(self.above)} of {len(self.counting)} points {by}"
         if self.above and all(one.hindsight is not None for point in self.above for one in point.outcomes):
@@ -162,10 +163,17 @@ def overall_verdict(curves: Sequence[Curve]) -> str:
     if not any(curve.above for curve in curves):
         return "Choosing is not worth it here: a fixed depth or a random mixture of depths is as good."
     complete = any(curve.above and len(curve.above) == len(curve.counting) for curve in curves)
-    found = [f"{len(curve.above)} of {len(curve.counting)} points by {curve.kind}" for curve in curves]
+    found = [f"{_count(curve)} by {curve.kind}" for curve in curves]
     surely = "" if all(curve.seeds > 1 for curve in curves) else ", though a single seed cannot say how surely"
     worth = "worth it" if complete else "worth it in part"
     return f"Choosing is {worth}: above the random mixture at {' and '.join(found)}{surely}."
+
+
+def _count(curve: Curve) -> str:
+    """How many points are above; in brackets, those that are above the best mixture with hindsight as well."""
+    surely = sum(point.is_above_hindsight for point in curve.points)
+    known = curve.above and all(one.hindsight is not None for point in curve.above for one in point.outcomes)
+    return f"{len(curve.above)} of {len(curve.counting)} points" + (f" ({surely} with hindsight)" if known else "")
 
 
 def _standard_error(values: Sequence[float]) -> float | None:

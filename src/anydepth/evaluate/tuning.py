@@ -8,7 +8,7 @@ import numpy as np
 
 from anydepth.evaluate.thresholds import value_thresholds
 from anydepth.evaluate.tradeoff import TradeOff
-from anydepth.select.learnt import LearntSelector
+from anydepth.select.learnt import LearntSelector, Scores
 
 SLOPES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LENGTH_POWERS = (0.0, 0.5, 1.0)
@@ -24,15 +24,19 @@ def tuned(selector: LearntSelector, sources: Sequence[Sequence[int]], tradeoff: 
     scores_nk = selector.scores(sources)
     lengths = [len(source) for source in sources]
     mean_k = np.average(scores_nk, axis=0, weights=lengths)
-    tried = [selector.rescaled(mean_k, tradeoff.bleu_k, *both) for both in product(SLOPES, LENGTH_POWERS)]
-    return max(tried, key=lambda one: _above(one, sources, lengths, tradeoff))
+    deviation_nk = scores_nk - scores_nk[:, [selector.deepest]] - (mean_k - mean_k[selector.deepest])
+
+    def above(slope: float, length_power: float) -> float:
+        scaled = selector.with_length_power(length_power)
+        return _above(scaled, tradeoff.bleu_k + slope * deviation_nk, lengths, tradeoff)
+
+    slope, length_power = max(product(SLOPES, LENGTH_POWERS), key=lambda both: above(*both))
+    return selector.rescaled(mean_k, tradeoff.bleu_k, slope).with_length_power(length_power)
 
 
-def _above(
-    selector: LearntSelector, sources: Sequence[Sequence[int]], lengths: Sequence[int], tradeoff: TradeOff
-) -> float:
+def _above(selector: LearntSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: TradeOff) -> float:
     """Mean difference in BLEU to random mixtures that take as long."""
-    scores_nk, rows = selector.scores(sources), np.arange(len(lengths))
+    rows = np.arange(len(lengths))
 
     def seconds(threshold: float) -> float:
         return float(tradeoff.seconds_nk[rows, selector.pick(scores_nk, lengths, threshold)].mean())

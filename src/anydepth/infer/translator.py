@@ -58,10 +58,15 @@ class Translator:
         menu: DepthMenu,
         languages: tuple[str, str] = ("source", "target"),
         folder: Path | None = None,
-        selector: LearntSelector | None = None,
+        find_selector: Callable[[], LearntSelector | None] = lambda: None,
     ) -> None:
         self.model, self.tokenizer, self.menu = model, tokenizer, menu
-        self.languages, self.folder, self.selector = languages, folder, selector
+        self.languages, self.folder, self._find_selector = languages, folder, find_selector
+
+    @cached_property
+    def selector(self) -> LearntSelector | None:
+        """Its own, behind `auto`."""
+        return self._find_selector()
 
     def translate(self, texts: Sequence[str], **options: object) -> list[str]:
         """The best translation of each text; options as for `hypotheses`."""
@@ -222,8 +227,11 @@ class Translator:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of the weights and the tokenizer: two models with the same give the same output."""
+        """A checksum of weights and tokenizer: two models with the same give the same output at the same layers."""
         digest = hashlib.sha256(self.tokenizer.to_bytes())
+        config = self.model.config
+        if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
+            digest.update(repr((config.encoder_pattern, config.decoder_pattern)).encode())
         for name, value in self.model.named_parameters():
             digest.update(name.encode())
             digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

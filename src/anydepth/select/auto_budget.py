@@ -25,6 +25,7 @@ class AutoWithinBudget:
             expected = self._expected(names, lengths_n.tolist())
             if expected is not None and expected <= self.fixed.budget:
                 self._tell(point.threshold, expected)
+                self.fixed.has_begun = True
                 return names
         return self.fixed.choose(sources)
 

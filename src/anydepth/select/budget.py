@@ -18,6 +18,7 @@ from anydepth.select.cost import Cost, LengthCost
 HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 DEFAULT_BATCH_SIZE = 32
+FEW = 16  # sentences
 Say = Callable[[str], None]
 
 
@@ -51,7 +52,8 @@ def parse_budget(text: str) -> float:
 class BudgetSelector:
     """All sources of a call get one depth: the best in BLEU whose mean expected time over them is within the budget.
 
-    `measured_on` names the test set of the qualities in what it says.
+    A few sentences, typed in or the last of a file, do not tell how long sentences are: where they are known, the
+    `usual_lengths` then count in their place. `measured_on` names the test set of the qualities in what it says.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class BudgetSelector:
         say: Say | None = None,
         *,
         measured_on: str = "",
+        usual_lengths: Sequence[int] = (),
     ) -> None:
         if not costs or set(costs) != set(quality):
             raise UserError("a budget needs the cost and the quality of the same depths, and of one at least")
         self.costs, self.quality, self.budget = dict(costs), dict(quality), budget
-        self.measured_on = measured_on
+        self.measured_on, self.usual_lengths = measured_on, usual_lengths
+        self.has_begun = False  # what has begun is not refused any more
         self.depth: str | None = None
         self.expected = math.nan  # seconds per sentence, once it has chosen
         self._say = say or (lambda line: None)
@@ -74,9 +78,11 @@ class BudgetSelector:
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
         """A menu entry for each source, token ids that end in EOS. Empty ones take no time and do not count."""
-        lengths = [len(source) for source in sources if len(source) > 1]
+        lengths: Sequence[int] = [len(source) for source in sources if len(source) > 1]
         if not lengths:
             return [self.depth or next(iter(self.costs))] * len(sources)
+        if len(lengths) < FEW and self.usual_lengths:
+            lengths = self.usual_lengths
         expected = {name: cost.seconds(lengths) for name, cost in self.costs.items()}
         fitting = [name for name, seconds in expected.items() if seconds <= self.budget]
         if fitting:
@@ -85,8 +91,8 @@ class BudgetSelector:
                 self._say(self._choice(chosen, expected[chosen]))
         else:
             chosen = min(expected, key=lambda name: (expected[name], -self.quality[name]))
-            self._refuse_or_warn(chosen, expected[chosen])
-        self.depth, self.expected = chosen, expected[chosen]
+            self._refuse_or_warn(chosen, expected[chosen], len(sources))
+        self.depth, self.expected, self.has_begun = chosen, expected[chosen], True
         return [chosen] * len(sources)
 
     def _choice(self, depth: str, seconds: float) -> str:
@@ -94,9 +100,9 @@ class BudgetSelector:
         time = f"expects {in_ms(seconds)} ms per sentence within {in_ms(self.budget)} ms"
         return f"depth {depth}: {time}, BLEU {self.quality[depth]:.1f}{on}"
 
-    def _refuse_or_warn(self, fastest: str, seconds: float) -> None:
+    def _refuse_or_warn(self, fastest: str, seconds: float, many: int) -> None:
         """A budget that the first sentences cannot meet is a mistake; amid a stream it is a few long sentences."""
-        if self.depth is None:
+        if not self.has_begun:
             raise UserError(
                 f"a budget of {in_ms(self.budget)} ms per sentence is below the fastest depth, {fastest}, which takes "
                 f"{in_ms(seconds)} ms per sentence: give at least --budget {in_ms(seconds, round_up=True)}ms"
@@ -104,7 +110,7 @@ class BudgetSelector:
         if not self._has_said_too_slow:
             self._say(
                 f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per sentence, more than the budget of "
-                f"{in_ms(self.budget)} ms, as the sentences have become longer"
+                f"{in_ms(self.budget)} ms, for the next {many:,} sentences"
             )
         self._has_said_too_slow = True
 
@@ -125,6 +131,11 @@ def within_budget(
     if not swept:
         raise UserError(f"no depth of this model has been timed here, so that no budget can be kept: run {command}")
     on = translator.menu.measured_on
+    if (on.get("batch_size", batch_size) == 1) != (batch_size == 1):
+        raise UserError(
+            f"the times of this model's sweep are of batches of {on['batch_size']}, not {batch_size}, and say nothing "
+            f"of those: run {command}"
+        )
     say(f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere; for exact ones run {command}")
     return BudgetSelector(
         {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},
@@ -152,6 +163,7 @@ def _by_calibration(
         seconds,
         say,
         measured_on=calibration.conditions.reference_file,
+        usual_lengths=[length for length, count in calibration.lengths.items() for _ in range(count)],
     )
 
 

@@ -85,13 +85,18 @@ class LearntSelector:
         other.points = tuple(points)
         return other
 
-    def rescaled(self, mean_k: Scores, quality_k: Scores, slope: float, length_power: float) -> "LearntSelector":
+    def with_length_power(self, length_power: float) -> "LearntSelector":
+        other = copy.copy(self)
+        other.length_power = length_power
+        return other
+
+    def rescaled(self, mean_k: Scores, quality_k: Scores, slope: float) -> "LearntSelector":
         """Expect `quality_k` of the depths on average, and of a sentence more or less of it by what the network says.
 
         `mean_k` is what it says on average. A difference to the deepest counts `slope` times.
         """
         other = copy.copy(self)
-        other.network, other.length_power = copy.deepcopy(self.network), length_power
+        other.network = copy.deepcopy(self.network)
         k, network = self.deepest, other.network
         differences = torch.from_numpy(np.asarray(mean_k - mean_k[k])).to(network.offset_k)
         network.scale_k.mul_(slope)
@@ -125,7 +130,7 @@ class LearntSelector:
     def _joined(self, output_nk: NDArray[np.float32]) -> Scores:
         """From what the network gives to what it means."""
         if self.kind == "labels":
-            probability_nk: Scores = 1 / (1 + np.exp(-output_nk))
+            probability_nk: Scores = (1 + np.tanh(output_nk / 2)) / 2  # the sigmoid, which never overflows
             return probability_nk
         return join_level(output_nk, self.deepest)
 

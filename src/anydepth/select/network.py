@@ -16,7 +16,6 @@ from anydepth.model.layers import EncoderLayer
 from anydepth.model.stack import Stack
 from anydepth.model.transformer import sinusoids
 from anydepth.select.config import SelectorConfig
-from anydepth.select.plain_layers import PlainLayers
 from anydepth.select.reading import FIGURES, Inputs
 
 
@@ -49,7 +48,6 @@ class DepthPredictor(nn.Module):
         if config.layers:
             size = (width, config.heads, config.ffn, config.dropout)
             self.stack = Stack(lambda: EncoderLayer(*size), tuple(range(config.layers)), width)
-            self._layers = PlainLayers(self.stack, config.layers)
             self.token_d = nn.Parameter(torch.randn(width))
         self.register_buffer("figures_shift_f", torch.zeros(FIGURES))
         self.register_buffer("figures_scale_f", torch.ones(FIGURES))
@@ -90,8 +88,6 @@ class DepthPredictor(nn.Module):
         """The state of the extra token after the last layer."""
         x_bsd = torch.cat([self.token_d.expand(x_bsd.shape[0], 1, -1), x_bsd], dim=1)
         attend = None if padding_bs is None else ~F.pad(padding_bs, (1, 0))[:, None, None, :]
-        if not self.training:
-            return self._layers(x_bsd, attend)[:, 0]
         states = self.stack(x_bsd, tuple(range(self.config.layers)), attend=attend)
         return cast(Tensor, self.stack.norm(states[-1][:, 0]))
 

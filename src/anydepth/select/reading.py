@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import sentencepiece
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
-from anydepth.select.plain_layers import PlainLayers
 from anydepth.text import Tokenizer
 
 FIGURES = 3
@@ -37,7 +36,7 @@ class Reader:
     def __init__(self, model: Transformer, tokenizer: Tokenizer, encoder: bool) -> None:
         self._positions_pd = model.positions_pd
         self._rarity = rarity_of_pieces(tokenizer)
-        self._first_layer = _FirstLayer(model) if encoder else None
+        self._model = model if encoder else None
 
     @property
     def device(self) -> torch.device:
@@ -46,9 +45,13 @@ class Reader:
     def __call__(self, sources: Sequence[Sequence[int]]) -> Inputs:
         """Token ids that end in EOS."""
         source_bs, padding_bs = self._padded(sources)
-        states_bsd = None if self._first_layer is None else self._first_layer(source_bs, padding_bs)
+        states_bsd = None if self._model is None else self._after_first_layer(self._model, source_bs, padding_bs)
         figures_bf = torch.tensor([self.figures(source) for source in sources], device=source_bs.device)
         return Inputs(source_bs, padding_bs, figures_bf, states_bsd)
+
+    def _after_first_layer(self, model: Transformer, source_bs: Tensor, padding_bs: Tensor | None) -> Tensor:
+        """What a decoder would read after one encoder layer."""
+        return model.memory(model.encode(source_bs, SubNetwork.prefix(1, 1), padding_bs)[0])
 
     def figures(self, source: Sequence[int]) -> tuple[float, float, float]:
         """Log length, mean and largest rarity of the sub-words, of which EOS is none. In Python: faster for one."""
@@ -62,19 +65,6 @@ class Reader:
         source_bs = pad_sequence(rows, batch_first=True, padding_value=Tokenizer.PAD).to(self.device)
         padding_bs = source_bs == Tokenizer.PAD
         return source_bs, padding_bs if bool(padding_bs.any()) else None
-
-
-class _FirstLayer:
-    """What a decoder would read after one encoder layer: model.memory(model.encode(source, 1-1)[0])."""
-
-    def __init__(self, model: Transformer) -> None:
-        self._layer = PlainLayers(model.encoder, 1)
-        self._table, self._positions_pd = model.source_embedding.weight, model.positions_pd
-        self._root_width = math.sqrt(model.config.width)
-
-    def __call__(self, source_bs: Tensor, padding_bs: Tensor | None) -> Tensor:
-        x_bsd = F.embedding(source_bs, self._table) * self._root_width + self._positions_pd[: source_bs.shape[1]]
-        return self._layer(x_bsd, None if padding_bs is None else ~padding_bs[:, None, None, :])
 
 
 def rarity_of_pieces(tokenizer: Tokenizer) -> list[float]:

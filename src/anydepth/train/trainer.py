@@ -91,7 +91,8 @@ class Trainer:
         rate = learning_rate(step, self.config)
         set_rate(self.optimiser, rate)
         self.precision.scaler.unscale_(self.optimiser)
-        norms = self._layer_norms() if step % self.config.log_every == 0 else {}
+        logs = step % self.config.log_every == 0
+        norms = self._layer_norms() if logs else {}
         norm = clip_grad_norm_(self.named.values(), self.config.clip)
         if self.device.type == "cpu" and not self.precision.scaler.is_enabled():
             _check_finite(norm, step)  # free here; a GPU would have to wait, and is checked at every checkpoint
@@ -100,7 +101,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         self.state.step = step
         self.progress.step(step)
-        if norms:
+        if logs:
             self._log(rate, float(norm), norms)
 
     def _next_batch(self) -> TrainingBatch:
