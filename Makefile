@@ -52,7 +52,9 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py
-	$(BIN)/python benchmarks/budget.py     # with what `make demo` has left
+	$(BIN)/python benchmarks/budget.py       # these three with what `make demo` has left
+	$(BIN)/python benchmarks/every_depth.py
+	$(BIN)/python benchmarks/choosing.py
 
 clean:
 	rm -rf demo $(VENV)

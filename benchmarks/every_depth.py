@@ -1,6 +1,7 @@
 """Translating at every depth in one pass against a run for each depth, same model, batch size and output.
 
-python benchmarks/every_depth.py MODEL SOURCE [--sentences 500] [--batch-size 32] [--repeats 3]
+python benchmarks/every_depth.py [MODEL SOURCE] [--sentences 500] [--batch-size 32] [--repeats 3]     by default what
+`make demo` has left
 """
 
 import argparse
@@ -17,8 +18,8 @@ Outputs = dict[str, list[str]]
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path)
-    parser.add_argument("source", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", default=Path("demo/run"))
+    parser.add_argument("source", type=Path, nargs="?", default=Path("demo/data/test.fr"))
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)

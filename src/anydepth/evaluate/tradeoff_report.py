@@ -58,6 +58,7 @@ def render(result: TradeoffResult, pictures: dict[str, bytes]) -> str:
         meaning=MEANING,
         difference=difference_of,
         give_up=BLEU_TO_GIVE_UP,
+        mostly=mostly,
     )
 
 
@@ -78,7 +79,7 @@ def print_tradeoff(result: TradeoffResult, console: Console) -> None:
 
 
 def _print_curve(result: TradeoffResult, curve: Curve, console: Console) -> None:
-    headers = ("ms", "BLEU", "mixture", "difference", f"at {result.fixed[0].name}", f"at {result.deepest}", "")
+    headers = ("ms", "BLEU", "mixture", "difference", "mostly at", "")
     table = plain_table(console, curve.kind, "threshold", *headers)
     for point in curve.points:
         is_default = curve.kind == result.saved_kind and point.threshold == result.threshold
@@ -88,8 +89,7 @@ def _print_curve(result: TradeoffResult, curve: Curve, console: Console) -> None
             f"{point.bleu:.2f}",
             "" if point.mixture is None else f"{point.mixture:.2f}",
             difference_of(point),
-            f"{point.share_k[0]:.0%}",
-            f"{point.share_k[result.deepest_place]:.0%}",
+            mostly(point, result),
             point.note or ("above" if point.is_above else "not above"),
             style="bold" if is_default else None,
         )
@@ -102,6 +102,12 @@ def difference_of(point: CurvePoint) -> str:
     if point.difference is None:
         return ""
     return f"{point.difference:+.2f}" + ("" if point.error is None else f" ± {point.error:.2f}")
+
+
+def mostly(point: CurvePoint, result: TradeoffResult, count: int = 3) -> str:
+    """The depths that most sentences are at."""
+    named = sorted(zip(point.share_k, result.fixed, strict=True), key=lambda pair: -pair[0])
+    return ", ".join(f"{depth.name} {share:.0%}" for share, depth in named[:count] if share >= 0.005)
 
 
 def _say(console: Console, line: str) -> None:

@@ -1,0 +1,63 @@
+"""What choosing a depth takes, over translating at the shallowest one, sentence by sentence, one thread.
+
+python benchmarks/choosing.py [MODEL SOURCE] [--sentences 100] [--repeats 5]     by default what `make demo` has left
+
+How long a network takes does not depend on its weights: these are untrained.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from common import interleaved, print_versions
+
+import anydepth
+from anydepth.select.config import DEFAULTS, Kind
+from anydepth.select.cost import LengthCost
+from anydepth.select.learnt import LearntSelector
+from anydepth.select.network import DepthPredictor
+from anydepth.select.reading import Reader
+from anydepth.text.corpus import read_lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path, nargs="?", default=Path("demo/run"))
+    parser.add_argument("source", type=Path, nargs="?", default=Path("demo/data/test.fr"))
+    parser.add_argument("--sentences", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print_versions()
+    translator = anydepth.load(arguments.model)
+    lines = list(read_lines(arguments.source))
+    texts = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
+    ids = [[*row, 3] for row in translator.tokenizer.encode_many(texts)]
+    shallowest = translator.menu.names[0]
+
+    def untrained(kind: Kind) -> LearntSelector:
+        config, depths = DEFAULTS[kind], translator.menu.names
+        network = DepthPredictor(config, translator.model, len(depths))
+        read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+        return LearntSelector(network, read, depths, [LengthCost(1.0, 0.0)] * len(depths), 10.0)
+
+    ours, papers = untrained("likelihood"), untrained("labels")
+
+    def translate() -> None:
+        for text in texts:
+            translator.translate([text], depth=shallowest, batch_size=1)
+
+    def choose(selector: LearntSelector) -> None:
+        for row in ids:
+            selector.choose([row])
+
+    seconds = interleaved(
+        {"translate": translate, "ours": lambda: choose(ours), "paper's": lambda: choose(papers)}, arguments.repeats
+    )
+    for name in ("ours", "paper's"):
+        share = seconds[name] / seconds["translate"]
+        print(f"choosing, {name} network: {share:.1%} of the time of {shallowest} (bar 10%)")
+
+
+if __name__ == "__main__":
+    main()
