@@ -120,7 +120,7 @@ def test_the_printed_table(result: TradeoffResult) -> None:
     print_tradeoff(result, Console(file=said, width=200))
     lines = said.getvalue().splitlines()
     assert lines[0].strip() == "values"
-    assert lines[1].split() == ["threshold", "ms", "BLEU", "mixture", "difference", "at", "1-1", "at", "2-2"]
+    assert lines[1].split() == ["threshold", "ms", "BLEU", "mixture", "difference", "mostly", "at"]
     rows = [line.split() for line in lines[2 : 2 + len(result.curves[0].points)]]
     for row, point in zip(rows, result.curves[0].points, strict=True):
         assert row[:4] == [

@@ -60,10 +60,6 @@ class TradeoffResult:
         return next(one for one in self.fixed if one.name == self.deepest)
 
     @property
-    def deepest_place(self) -> int:
-        return self.fixed.index(self.deepest_depth)
-
-    @property
     def verdict(self) -> str:
         return overall_verdict(self.curves)
 
