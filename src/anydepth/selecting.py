@@ -103,7 +103,7 @@ def search_selector(
     folder: Path,
     console: Console,
     seed: int = 1,
-    trials: int = 6,
+    trials: int = 3,
     base: SelectorConfig | None = None,
 ) -> tuple[SelectorConfig, LearntSelector]:
     """The best of several configurations on the validation set. Trials that are finished are not trained again."""

@@ -100,6 +100,8 @@ def test_arguments_name_models_and_families(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rate=3,seed=1").mkdir()
     run = tmp_path / "runs" / "flexible" / "model"
+    run.mkdir(parents=True)
+    (run.parent / "recipe.json").touch()
     assert families(["individual=a/1-1,a/2-2", f"{run}", "rate=3,seed=1", "named=rate=3,seed=1"]) == {
         "individual": [Path("a/1-1"), Path("a/2-2")],
         "flexible": [run],

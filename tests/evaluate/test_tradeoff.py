@@ -184,13 +184,16 @@ def test_thresholds_that_choose_alike_count_once():
 def test_the_verdict_in_a_sentence():
     good, bad = [outcome(), outcome(2.0, 3.0)], [outcome(bleu=28), outcome(2.0, 3.0, bleu=28)]
     values, labels = curve_of(good, good), curve_of(bad, bad, kind="labels")
-    assert overall_verdict([values, labels]) == (
-        "Choosing is worth it: above the random mixture at 2 of 2 points by values and 0 of 2 points by labels."
+    assert overall_verdict(values, [labels]) == (
+        "Choosing is worth it: by values, which was saved, above the random mixture at 2 of 2 points; "
+        "by labels at 0 of 2 points."
     )
     mixed = curve_of([good[0], bad[1]], [good[0], bad[1]])
-    assert overall_verdict([mixed]).startswith("Choosing is worth it in part: ")
-    assert "a fixed depth or a random mixture of depths is as good" in overall_verdict([labels])
-    assert "a single seed cannot say" in overall_verdict([curve_of(good)])
+    assert overall_verdict(mixed).startswith("Choosing is worth it in part: ")
+    assert "a fixed depth or a random mixture of depths is as good" in overall_verdict(labels, [values])
+    assert "a single seed cannot say" in overall_verdict(curve_of(good))
+    lucky = curve_of([replace(one, hindsight=31.0) for one in good])
+    assert overall_verdict(lucky).startswith("Choosing is not worth it here")
     assert curve_of(good).verdict == "above the random mixture at 2 of 2 points with a single seed"
 
 
@@ -198,7 +201,7 @@ def test_without_a_point_to_judge_by_a_curve_is_the_last_to_take():
     nothing = curve_of([outcome(share_k=(0, 1))])
     assert nothing.mean_difference == -math.inf
     assert nothing.verdict.startswith("not to be judged")
-    assert "not worth it" in overall_verdict([nothing])
+    assert "not worth it" in overall_verdict(nothing)
 
 
 def test_label_thresholds_send_equal_shares_to_the_deepest():

@@ -47,7 +47,8 @@ def _family(argument: str) -> tuple[str | None, list[Path]]:
 def _short_name(model: Path) -> str:
     """The folder's name; for the model of a run, the run's."""
     path = model.resolve()
-    return path.parent.name if path.name == "model" else path.name
+    of_run = path.name == "model" and (path.parent / "recipe.json").exists()
+    return path.parent.name if of_run else path.name
 
 
 def make_report_folder(folder: Path, mark: str, kind: str) -> None:

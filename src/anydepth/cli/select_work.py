@@ -23,6 +23,7 @@ from anydepth.select.selector_folder import save_selector
 from anydepth.selecting import fine_tune, fit_selector, search_selector
 
 FEWEST = 5  # sentences in a part
+ENOUGH = 5000
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,11 @@ class Work:
         parts = rows_of_parts(self.sample.sources, self.seed)
         if min(map(len, parts.values())) < FEWEST:
             raise UserError(
-                f"{len(self.sample):,} sentences are too few to train, validate and test on: give some hundreds or more"
+                f"{len(self.sample):,} sentences are too few to train, validate and test on: give thousands"
+            )
+        if len(self.sample) < ENOUGH:
+            errors.print(
+                f"note: of {len(self.sample):,} sentences little can be learnt or proved; give {ENOUGH:,} or more"
             )
 
     def carry_out(self, label: str) -> None:

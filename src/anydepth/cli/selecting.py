@@ -39,7 +39,7 @@ def select(
         ),
     ] = Kinds.all,
     seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind, for the standard error.")] = 3,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 6,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 3,
     dev_source: Annotated[Path | None, typer.Option(help="Sentences to fine-tune on.", show_default=False)] = None,
     dev_reference: Annotated[Path | None, typer.Option(help="Their translations.", show_default=False)] = None,
     beam: Beam = 1,

@@ -40,7 +40,11 @@ def translate(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="With --depth auto: trade quality for speed.  [default: the selector's]", show_default=False),
+        typer.Option(
+            help="With --depth auto: the price of time, 0 for the best quality, larger for more speed; if it is by "
+            "labels, the probability below which it takes the deepest.  [default: the selector's]",
+            show_default=False,
+        ),
     ] = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,

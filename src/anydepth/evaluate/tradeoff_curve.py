@@ -79,7 +79,7 @@ class CurvePoint:
             return "all sentences at one depth: no choice"
         if self.difference is None:
             return "faster than any fixed depth: no mixture to compare with"
-        if all(one.is_slowest for one in self.outcomes):
+        if any(one.is_slowest for one in self.outcomes):
             return "slower than any fixed depth"
         return ""
 
@@ -158,22 +158,33 @@ class Curve:
         }
 
 
-def overall_verdict(curves: Sequence[Curve]) -> str:
-    """Whether choosing is worth it, in a sentence."""
-    if not any(curve.above for curve in curves):
-        return "Choosing is not worth it here: a fixed depth or a random mixture of depths is as good."
-    complete = any(curve.above and len(curve.above) == len(curve.counting) for curve in curves)
-    found = [f"{_count(curve)} by {curve.kind}" for curve in curves]
-    surely = "" if all(curve.seeds > 1 for curve in curves) else ", though a single seed cannot say how surely"
-    worth = "worth it" if complete else "worth it in part"
-    return f"Choosing is {worth}: above the random mixture at {' and '.join(found)}{surely}."
+def overall_verdict(saved: Curve, others: Sequence[Curve] = ()) -> str:
+    """Whether choosing is worth it, in a sentence or two: by the selector that is saved, and what the others did."""
+    found = f"by {saved.kind}, which was saved, above the random mixture at {_count(saved)}"
+    if not _surely_above(saved):
+        verdict = f"Choosing is not worth it here, a fixed depth or a random mixture of depths is as good: {found}"
+    else:
+        whole = len(saved.above) == len(saved.counting)
+        surely = "" if saved.seeds > 1 else ", though a single seed cannot say how surely"
+        verdict = f"Choosing is worth it{'' if whole else ' in part'}: {found}{surely}"
+    return "; ".join([verdict, *(f"by {curve.kind} at {_count(curve)}" for curve in others)]) + "."
+
+
+def _surely_above(curve: Curve) -> int:
+    """How many points are above, also with hindsight where that is known."""
+    return sum(point.is_above_hindsight if _has_hindsight(point) else True for point in curve.above)
+
+
+def _has_hindsight(point: CurvePoint) -> bool:
+    return all(one.hindsight is not None for one in point.outcomes)
 
 
 def _count(curve: Curve) -> str:
     """How many points are above; in brackets, those that are above the best mixture with hindsight as well."""
-    surely = sum(point.is_above_hindsight for point in curve.points)
-    known = curve.above and all(one.hindsight is not None for point in curve.above for one in point.outcomes)
-    return f"{len(curve.above)} of {len(curve.counting)} points" + (f" ({surely} with hindsight)" if known else "")
+    known = curve.above and all(map(_has_hindsight, curve.above))
+    return f"{len(curve.above)} of {len(curve.counting)} points" + (
+        f" ({_surely_above(curve)} with hindsight)" if known else ""
+    )
 
 
 def _standard_error(values: Sequence[float]) -> float | None:

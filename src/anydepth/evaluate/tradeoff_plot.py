@@ -44,7 +44,7 @@ def draw_curve(result: TradeoffResult) -> bytes:
     axes.grid(color="#d9dde2", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     _name_depths(figure, axes, result)
     return png_of(figure)
 

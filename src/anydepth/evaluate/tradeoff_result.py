@@ -61,7 +61,7 @@ class TradeoffResult:
 
     @property
     def verdict(self) -> str:
-        return overall_verdict(self.curves)
+        return overall_verdict(self.saved, [curve for curve in self.curves if curve.kind != self.saved_kind])
 
     def share_at(self, outcome: Outcome, n: int, m: int) -> float | None:
         """Of the sentences; None where there is no such depth."""

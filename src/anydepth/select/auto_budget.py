@@ -27,6 +27,9 @@ class AutoWithinBudget:
                 self._tell(point.threshold, expected)
                 self.fixed.has_begun = True
                 return names
+        if self._said is not None or not self.fixed.has_begun:
+            self._say("no trade-off of the selector is within the budget: one depth for all instead")
+            self._said = None
         return self.fixed.choose(sources)
 
     def _expected(self, names: list[str], lengths: list[int]) -> float | None:
