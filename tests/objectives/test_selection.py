@@ -86,7 +86,7 @@ def test_the_mean_of_the_training_data_has_a_loss_of_one():
     data = Labelled(sources, rng.uniform(0, 100, (50, 3)).astype(np.float32), 2)
     weight = torch.from_numpy(data.weights_n("values")).float()
     objective = selection_objective(SelectorConfig(kind="values"), data)
-    chrf = torch.from_numpy(data.chrf_nk)
+    chrf = torch.from_numpy(data.quality_nk)
     split = torch.cat([chrf[:, :2] - chrf[:, 2:], chrf[:, 2:]], dim=1)
     mean = (weight[:, None] * split).sum(0) / weight.sum()
     loss = objective.loss_of(mean.expand(50, 3), chrf, weight)
@@ -97,7 +97,7 @@ def test_the_mean_of_the_training_data_has_a_loss_of_one():
 def test_depths_that_never_differ_give_a_finite_loss():
     data = Labelled([[5, 3]] * 4, np.full((4, 3), 50, np.float32), 2)
     objective = selection_objective(SelectorConfig(kind="values"), data)
-    loss = objective.loss_of(torch.ones(4, 3), torch.from_numpy(data.chrf_nk), torch.ones(4))
+    loss = objective.loss_of(torch.ones(4, 3), torch.from_numpy(data.quality_nk), torch.ones(4))
     assert math.isfinite(float(loss.total))
 
 
@@ -116,6 +116,6 @@ def test_the_yardstick_is_the_same_whatever_alpha_beta_and_lambda():
 def test_the_yardstick_of_values_is_their_differences():
     data = Labelled([[5, 3]] * 3, np.array([[1, 2, 3], [3, 2, 1], [1, 1, 0]], np.float32), 2)
     loss = yardstick(SelectorConfig(kind="values"), data).loss_of(
-        torch.ones(3, 3), torch.from_numpy(data.chrf_nk), torch.ones(3)
+        torch.ones(3, 3), torch.from_numpy(data.quality_nk), torch.ones(3)
     )
     assert loss.total == loss.parts["difference"]
