@@ -78,7 +78,8 @@ def test_what_it_leaves_and_says(selected, files):
         assert f"{curve['kind']}: {curve['verdict']}" in table
         assert all(len(point["seeds"]) == 2 for point in curve["points"])
     assert record["verdict"] in table
-    assert 0.5 in [point["threshold"] for point in record["curves"][1]["points"]]
+    labels = next(curve for curve in record["curves"] if curve["kind"] == "labels")
+    assert 0.5 in [point["threshold"] for point in labels["points"]]
     parts = split_by_source(EveryDepth.load(folder / "table"), seed=1)
     assert record["sentences"] == {name: len(part) for name, part in parts.items()}
     assert sum(record["sentences"].values()) == 100
