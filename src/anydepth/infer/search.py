@@ -17,8 +17,7 @@ def search(
     model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
 ) -> Found:
     """The best candidates of every source (token ids that end in EOS), each at most its limit long with EOS."""
-    with torch.inference_mode():
-        return _run(model, sub, encode(model, [sub], sources)[0], limits, options)
+    return search_each(model, [sub], sources, limits, options)[0]
 
 
 def search_each(
@@ -37,15 +36,11 @@ def search_each(
         exits = dict(zip(subs, encode(model, subs, sources), strict=True))
         for group in _with_the_same_decoder(subs):
             stacked = _stacked([exits[sub] for sub in group])
-            rows = _run(model, group[0], stacked, limits * len(group), options)
+            run = greedy if options.beam == 1 else beam_search
+            rows = run(model, group[0], stacked, limits * len(group), options)
             for place, sub in enumerate(group):
                 found[sub] = rows[place * len(sources) : (place + 1) * len(sources)]
     return [found[sub] for sub in subs]
-
-
-def _run(model: Transformer, sub: SubNetwork, encoded: Encoded, limits: list[int], options: SearchOptions) -> Found:
-    run = greedy if options.beam == 1 else beam_search
-    return run(model, sub, encoded, limits, options)
 
 
 def _with_the_same_decoder(subs: Sequence[SubNetwork]) -> list[list[SubNetwork]]:
@@ -56,6 +51,8 @@ def _with_the_same_decoder(subs: Sequence[SubNetwork]) -> list[list[SubNetwork]]
 
 
 def _stacked(exits: Sequence[Encoded]) -> Encoded:
+    if len(exits) == 1:
+        return exits[0]
     padding_bs = exits[0].padding_bs
     return Encoded(
         torch.cat([one.memory_bsd for one in exits]),

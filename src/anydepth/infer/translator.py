@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.infer.decoding import Candidate, SearchOptions
-from anydepth.infer.search import search, search_each
+from anydepth.infer.decoding import Candidate
+from anydepth.infer.options import TranslationOptions
+from anydepth.infer.search import search_each
 from anydepth.model import Transformer
 from anydepth.select import Selector
 from anydepth.select.budget import within_budget
@@ -68,89 +70,50 @@ class Translator:
         """Its own, behind `auto`."""
         return self._find_selector()
 
-    def translate(self, texts: Sequence[str], **options: object) -> list[str]:
+    def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
         """The best translation of each text; options as for `hypotheses`."""
-        found = self.hypotheses(texts, scores=False, **options)  # type: ignore[arg-type]
-        return [hypotheses[0].text for hypotheses in found]
+        return [best.text for best, *_ in self.hypotheses(texts, **{"scores": False, **options})]
 
-    def hypotheses(
-        self,
-        texts: Sequence[str],
-        *,
-        depth: Depth = None,
-        beam: int = 1,
-        nbest: int = 1,
-        length_penalty: float = 0.6,
-        batch_size: int = 32,
-        max_length: int | None = None,
-        max_source: int | None = None,
-        cut_long: bool = False,
-        source_prefix: str = "",
-        scores: bool = True,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """The `nbest` best translations of each text, in order.
+    def hypotheses(self, texts: Sequence[str], *, depth: Depth = None, **options: Any) -> list[list[Hypothesis]]:
+        """The `nbest` best translations of each text, in order; the options are those of `TranslationOptions`.
 
-        depth          an entry of the menu, such as "6-2"; one for each text; a Selector; "auto" for the model's own
-                       selector; None is the deepest
-        max_length     longest output in sub-words; by default twice the source and 10 more
-        max_source     longest source in sub-words; longer ones are refused, or cut if `cut_long`
-        source_prefix  put before every text
-        scores         without them greedy search is a little faster; a score is then not a number
-        progress       called with the number of texts that have become ready
+        `depth` is an entry of the menu, such as "6-2"; one for each text; a Selector; "auto" for the model's own
+        selector; None is the deepest.
         """
-        options = _search_options(texts, beam, nbest, length_penalty, batch_size, max_length, max_source, scores)
+        checked = TranslationOptions(**options)
         self._check_depth(depth)
-        sources = self._encode(texts, source_prefix, max_source, cut_long)
-        waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]  # an empty line stays empty
+        sources = self._encode(texts, checked)
         found = [[Hypothesis("", (), 0.0)] for _ in texts]
-        if progress:
-            progress(len(texts) - len(waiting))
-        for name, group in self._grouped(depth, waiting, sources).items():
-            subnetwork = self.menu[name].subnetwork
-            for chosen in _batches(group, sources, batch_size):
-                batch = [sources[i] for i in chosen]
-                limits = [self._limit(len(source), max_length) for source in batch]
-                for i, candidates in zip(chosen, search(self.model, subnetwork, batch, limits, options), strict=True):
-                    found[i] = self._hypotheses(candidates, name)
-                if progress:
-                    progress(len(chosen))
+        for name, group in self._grouped(depth, _waiting(sources), sources).items():
+            for i, (hypotheses,) in self._search([name], group, sources, checked):
+                found[i] = hypotheses
         return found
 
     def every_depth(
-        self,
-        texts: Sequence[str],
-        *,
-        depths: Sequence[str] | None = None,
-        beam: int = 1,
-        nbest: int = 1,
-        length_penalty: float = 0.6,
-        batch_size: int = 32,
-        max_length: int | None = None,
-        max_source: int | None = None,
-        cut_long: bool = False,
-        source_prefix: str = "",
-        scores: bool = True,
-        progress: Callable[[int], None] | None = None,
+        self, texts: Sequence[str], *, depths: Sequence[str] | None = None, **options: Any
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
-        options = _search_options(texts, beam, nbest, length_penalty, batch_size, max_length, max_source, scores)
-        entries = list(self.menu) if depths is None else [self.menu[name] for name in depths]
-        sources = self._encode(texts, source_prefix, max_source, cut_long)
-        waiting = [i for i in range(len(texts)) if len(sources[i]) > 1]
-        found = {entry.name: [[Hypothesis("", (), 0.0)] for _ in texts] for entry in entries}
-        if progress:
-            progress(len(texts) - len(waiting))
-        for chosen in _batches(waiting, sources, batch_size):
-            batch = [sources[i] for i in chosen]
-            limits = [self._limit(len(source), max_length) for source in batch]
-            of_each = search_each(self.model, [entry.subnetwork for entry in entries], batch, limits, options)
-            for entry, candidates_of in zip(entries, of_each, strict=True):
-                for i, candidates in zip(chosen, candidates_of, strict=True):
-                    found[entry.name][i] = self._hypotheses(candidates, entry.name)
-            if progress:
-                progress(len(chosen))
+        checked = TranslationOptions(**options)
+        names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
+        sources = self._encode(texts, checked)
+        found = {name: [[Hypothesis("", (), 0.0)] for _ in texts] for name in names}
+        for i, of_each in self._search(names, _waiting(sources), sources, checked):
+            for name, hypotheses in zip(names, of_each, strict=True):
+                found[name][i] = hypotheses
         return found
+
+    def _search(
+        self, names: Sequence[str], group: list[int], sources: list[list[int]], options: TranslationOptions
+    ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
+        """For each text of the group its place, and its hypotheses at each of these depths."""
+        subnetworks = [self.menu[name].subnetwork for name in names]
+        for chosen in _batches(group, sources, options.batch_size):
+            batch = [sources[i] for i in chosen]
+            limits = [options.longest_output(len(source), self.model.config.max_length) for source in batch]
+            of_each = search_each(self.model, subnetworks, batch, limits, options.search)
+            for i, *candidates_of in zip(chosen, *of_each, strict=True):
+                yield i, [self._hypotheses(found, name) for name, found in zip(names, candidates_of, strict=True)]
+            options.ready(len(chosen))
 
     def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
         """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""
@@ -183,12 +146,12 @@ class Translator:
             groups.setdefault(self.menu[name].name, []).append(i)
         return groups
 
-    def stream(self, lines: Iterable[str], chunk: int = 2048, **options: object) -> Iterator[list[Hypothesis]]:
+    def stream(self, lines: Iterable[str], chunk: int = 2048, **options: Any) -> Iterator[list[Hypothesis]]:
         """Translate any number of lines with bounded memory, in order; options as for `hypotheses`.
 
         A line that is too long or broken ends the stream with its number, after everything before it is given out.
         """
-        self.hypotheses([], **options)  # type: ignore[arg-type]  # refuses bad options before it waits for a line
+        self.hypotheses([], **options)  # refuses bad options before it waits for a line
         lines, done = iter(lines), 0
         problem: UserError | None = None
         while problem is None:
@@ -200,9 +163,9 @@ class Translator:
             if not texts and problem is None:
                 return
             try:
-                yield from self.hypotheses(texts, **options)  # type: ignore[arg-type]
+                yield from self.hypotheses(texts, **options)
             except TooLongError as error:
-                yield from self.hypotheses(texts[: error.number - 1], **options)  # type: ignore[arg-type]
+                yield from self.hypotheses(texts[: error.number - 1], **options)
                 problem = TooLongError(done + error.number, error.length, error.limit)
             done += len(texts)
         raise problem
@@ -212,18 +175,19 @@ class Translator:
         """In sub-words."""
         return self.model.config.max_length - 1
 
-    def _encode(self, texts: Sequence[str], prefix: str, max_source: int | None, cut_long: bool) -> list[list[int]]:
-        limit = min(max_source or self.longest_source, self.longest_source)
+    def _encode(self, texts: Sequence[str], options: TranslationOptions) -> list[list[int]]:
+        """As the encoder reads them. Empty ones need no search: they are ready."""
+        if isinstance(texts, str):
+            raise UserError("translate takes a list of texts: write [text]")
+        limit = min(options.max_source or self.longest_source, self.longest_source)
         sources = []
-        for number, ids in enumerate(self.tokenizer.encode_many([prefix + text if text else "" for text in texts]), 1):
-            if len(ids) > limit and not cut_long:
+        whole = [options.source_prefix + text if text else "" for text in texts]
+        for number, ids in enumerate(self.tokenizer.encode_many(whole), 1):
+            if len(ids) > limit and not options.cut_long:
                 raise TooLongError(number, len(ids), limit)
             sources.append([*ids[:limit], Tokenizer.EOS])
+        options.ready(len(sources) - len(_waiting(sources)))
         return sources
-
-    def _limit(self, source_length: int, max_length: int | None) -> int:
-        wanted = 2 * source_length + 10 if max_length is None else max_length
-        return max(1, min(wanted, self.model.config.max_length))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -246,28 +210,9 @@ class Translator:
         return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
 
 
-def _search_options(
-    texts: Sequence[str],
-    beam: int,
-    nbest: int,
-    length_penalty: float,
-    batch_size: int,
-    max_length: int | None,
-    max_source: int | None,
-    scores: bool,
-) -> SearchOptions:
-    """Checked: callers pass on what users wrote."""
-    if isinstance(texts, str):
-        raise UserError("translate takes a list of texts: write [text]")
-    if beam < 1 or batch_size < 1:
-        raise UserError("beam and batch size must be at least 1")
-    if not 1 <= nbest <= beam:
-        raise UserError(f"nbest is {nbest} but the beam is {beam}: use 1 <= nbest <= beam")
-    if not 0 <= length_penalty <= 10:
-        raise UserError(f"the length penalty {length_penalty} is out of range: use 0 to 10")
-    if min(max_length or 1, max_source or 1) < 1:
-        raise UserError("the longest source and output must be at least 1")
-    return SearchOptions(beam, nbest, length_penalty, scores=scores)
+def _waiting(sources: list[list[int]]) -> list[int]:
+    """All but empty lines, which stay empty."""
+    return [i for i, source in enumerate(sources) if len(source) > 1]
 
 
 def _batches(group: Iterable[int], sources: list[list[int]], size: int) -> Iterator[list[int]]:
