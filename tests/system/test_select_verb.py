@@ -7,17 +7,20 @@ from dataclasses import replace
 
 import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
+from rich.console import Console
 
 import anydepth as package
-from anydepth.cli import select_inputs
-from anydepth.cli.select_inputs import Sample, read_sample, translations
+from anydepth.cli.app import errors
 from anydepth.cli.selecting import select as verb
 from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.table_parts import rows_of, split_by_source
 from anydepth.files import only_process
+from anydepth.selecting import inputs
+from anydepth.selecting.inputs import Sample, read_sample, translations
 
 TINY = ("--trials", 1, "--seeds", 2, "--steps", 20, "--threads", 1, "--sentences", 100)
+QUIET = Console(quiet=True)
 
 
 def write_long_pairs(folder, name, count, seed):
@@ -135,12 +138,12 @@ def test_other_sentences_are_translated_anew_and_a_dev_set_too(selected, place, 
 
 
 def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(select_inputs, "PIECE", 8)
+    monkeypatch.setattr(inputs, "PIECE", 8)
     translator = package.load(toy_run)
     pairs = toy_pairs(20, seed=51)
     sample = Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), "dev.fr", "dev.en")
     options = {"beam": 1, "batch_size": 8}
-    whole = translations(translator, sample, tmp_path / "table", **options)
+    whole = translations(translator, sample, tmp_path / "table", QUIET, **options)
     assert whole.sources == sample.sources
     assert [list(lines) for lines in whole.outputs] == [
         translator.translate(sample.sources, depth=depth) for depth in whole.depths
@@ -148,7 +151,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     first = rows_of(whole, range(8))
     marked = replace(first, outputs=tuple(("from the first run",) * 8 for _ in whole.depths))
     marked.save(tmp_path / "killed-pieces" / "00001")
-    resumed = translations(translator, sample, tmp_path / "killed", **options)
+    resumed = translations(translator, sample, tmp_path / "killed", QUIET, **options)
     assert resumed.outputs[3] == (*marked.outputs[3], *whole.outputs[3][8:])
     assert EveryDepth.load(tmp_path / "killed").outputs == resumed.outputs
     assert not (tmp_path / "killed-pieces").exists()
@@ -158,13 +161,13 @@ def test_lines_that_cannot_be_translated_are_left_out(toy_run, tmp_path, capsys)
     source, reference = tmp_path / "a.fr", tmp_path / "a.en"
     source.write_text(f"le chat dort.\n\nun chien.\n{'le chat ' * 100}\nici.\n")
     reference.write_text("the cat sleeps.\nnothing\n\nlong\nhere.\n")
-    sample = read_sample(package.load(toy_run), source, reference)
+    sample = read_sample(package.load(toy_run), source, reference, errors)
     assert sample.sources == ("le chat dort.", "ici.")
     assert sample.references == ("the cat sleeps.", "here.")
     assert "3 lines left out" in capsys.readouterr().err
     reference.write_text("\n" * 5)
     with pytest.raises(UserError, match="no line that can be translated"):
-        read_sample(package.load(toy_run), source, reference)
+        read_sample(package.load(toy_run), source, reference, errors)
 
 
 def test_bad_input_is_one_line(selected, files, environment, tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_translator
-from anydepth.cli.families import families, make_report_folder
+from anydepth.cli.families import families, make_report_folder, results
 from anydepth.errors import UserError
 
 
@@ -59,20 +59,21 @@ def select(
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")
 
-    from anydepth.cli.select_inputs import check_model, read_sample
-    from anydepth.cli.select_work import Work
     from anydepth.files import only_process
     from anydepth.select.config import KINDS
+    from anydepth.selecting import Work, check_model, read_sample
 
     translator = load_translator(model, device, threads)
     folder = check_model(translator)
-    sample = read_sample(translator, source, reference, sentences, seed)
-    dev = None if dev_source is None or dev_reference is None else read_sample(translator, dev_source, dev_reference)
+    sample = read_sample(translator, source, reference, errors, sentences, seed)
+    dev = None
+    if dev_source is not None and dev_reference is not None:
+        dev = read_sample(translator, dev_source, dev_reference, errors)
     out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
-    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps)
+    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, errors)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
     with only_process(out, "training a selector"):
-        work.carry_out(next(iter(families([str(model)]))))
+        work.carry_out(next(iter(families([str(model)]))), results())
     errors.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")

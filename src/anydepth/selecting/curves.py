@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from rich.console import Console
 
-from anydepth.cli.select_inputs import Sample
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import spread
@@ -23,6 +22,7 @@ from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration
 from anydepth.select.cost import LengthCost
 from anydepth.select.learnt import LearntSelector, Point
+from anydepth.selecting.inputs import Sample
 
 TIMED_SENTENCES = 200
 CHOICES_TIMED = 100

@@ -6,10 +6,6 @@ from typing import Any
 
 from rich.console import Console
 
-from anydepth.cli.app import errors
-from anydepth.cli.families import results
-from anydepth.cli.select_curves import Contender, Part, best_of, gather, relative_costs, timed
-from anydepth.cli.select_inputs import Sample, calibration_here, start_or_resume, translations, with_likelihood
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import EveryDepth
@@ -20,7 +16,9 @@ from anydepth.select.calibration import Calibration
 from anydepth.select.config import DEFAULTS, Kind
 from anydepth.select.learnt import LearntSelector
 from anydepth.select.selector_folder import save_selector
-from anydepth.selecting import fine_tune, fit_selector, search_selector
+from anydepth.selecting.curves import Contender, Part, best_of, gather, relative_costs, timed
+from anydepth.selecting.fitting import fine_tune, fit_selector, search_selector
+from anydepth.selecting.inputs import Sample, calibration_here, start_or_resume, translations, with_likelihood
 
 FEWEST = 5  # sentences in a part
 ENOUGH = 5000
@@ -41,6 +39,7 @@ class Work:
     batch_size: int
     seed: int
     steps: int | None
+    console: Console
 
     @property
     def key(self) -> dict[str, Any]:
@@ -56,21 +55,25 @@ class Work:
                 f"{len(self.sample):,} sentences are too few to train, validate and test on: give thousands"
             )
         if len(self.sample) < ENOUGH:
-            errors.print(
+            self.console.print(
                 f"note: of {len(self.sample):,} sentences little can be learnt or proved; give {ENOUGH:,} or more"
             )
 
-    def carry_out(self, label: str) -> None:
-        key = start_or_resume(self.folder, self.key)
-        calibration = calibration_here(self.translator, self.sample, beam=self.beam, batch_size=self.batch_size)
+    def carry_out(self, label: str, results: Console) -> None:
+        """All of it, up to the report. What a user asked to see goes to `results`."""
+        key = start_or_resume(self.folder, self.key, self.console)
+        calibration = calibration_here(
+            self.translator, self.sample, self.console, beam=self.beam, batch_size=self.batch_size
+        )
         table = self._translations(self.sample, "table")
         dev = self._translations(self.dev, "dev") if self.dev else None
         parts = split_by_source(table, self.seed)
-        dev = None if dev is None else _unseen(dev, parts)
+        dev = None if dev is None else _unseen(dev, parts, self.console)
         valid = Part.of(self.translator, parts["valid"], calibration)
         test = Part.of(self.translator, parts["test"], calibration, plan=valid)
         contenders = [
-            Contender.measure(self._fitted(kind, parts, dev, calibration), valid, test, errors) for kind in self.kinds
+            Contender.measure(self._fitted(kind, parts, dev, calibration), valid, test, self.console)
+            for kind in self.kinds
         ]
         saved = best_of(contenders).to_save(valid, test)
         self._save(saved)
@@ -81,20 +84,20 @@ class Work:
             contenders,
             saved,
             test,
-            timed(self.translator, saved, test, self.beam, errors),
+            timed(self.translator, saved, test, self.beam, self.console),
             label=label,
             beam=self.beam,
             batch_size=self.batch_size,
             fine_tuned_on=self.dev.name if self.dev else "",
         )
         page = write_tradeoff_report(result, self.folder, key)
-        print_tradeoff(result, results())
-        errors.print(f"report: {page}")
+        print_tradeoff(result, results)
+        self.console.print(f"report: {page}")
 
     def _translations(self, sample: Sample, name: str) -> EveryDepth:
         folder = self.folder / name
-        table = translations(self.translator, sample, folder, beam=self.beam, batch_size=self.batch_size)
-        return with_likelihood(self.translator, table, folder) if "likelihood" in self.kinds else table
+        table = translations(self.translator, sample, folder, self.console, beam=self.beam, batch_size=self.batch_size)
+        return with_likelihood(self.translator, table, folder, self.console) if "likelihood" in self.kinds else table
 
     def _fitted(
         self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
@@ -103,12 +106,12 @@ class Work:
         costs = relative_costs(calibration, parts["train"].depths, self.translator.menu)
         train, valid, home = parts["train"], parts["valid"], self.folder / kind
         base = DEFAULTS[kind] if self.steps is None else DEFAULTS[kind].model_copy(update={"steps": self.steps})
-        errors.print(f"{kind}: learning from {len(train):,} sentences")
+        self.console.print(f"{kind}: learning from {len(train):,} sentences")
         config, _ = search_selector(
-            self.translator, train, valid, costs, kind, home, errors, self.seed, self.trials, base
+            self.translator, train, valid, costs, kind, home, self.console, self.seed, self.trials, base
         )
         fitted, quiet = [], Console(quiet=True)
-        with bar(errors, f"networks of other seeds ({kind})", self.seeds) as advance:
+        with bar(self.console, f"networks of other seeds ({kind})", self.seeds) as advance:
             for number in range(1, self.seeds + 1):
                 of_seed = config.model_copy(update={"seed": self.seed + number})
                 run = home / f"seed-{number}"
@@ -123,15 +126,15 @@ class Work:
         folder = self.translator.folder
         assert folder is not None  # checked before all the work
         save_selector(folder, selector)
-        errors.print(f"saved in {folder}: a selector by {selector.kind}, threshold {selector.threshold:g}")
+        self.console.print(f"saved in {folder}: a selector by {selector.kind}, threshold {selector.threshold:g}")
 
 
-def _unseen(dev: EveryDepth, parts: dict[str, EveryDepth]) -> EveryDepth:
+def _unseen(dev: EveryDepth, parts: dict[str, EveryDepth], console: Console) -> EveryDepth:
     """Without the sentences that the selector is validated and tested on: it must not be tuned to those."""
     held_out = {*parts["valid"].sources, *parts["test"].sources}
     kept = [row for row, source in enumerate(dev.sources) if source not in held_out]
     if len(kept) < len(dev):
-        errors.print(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
+        console.print(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
     if not kept:
         raise UserError("all sentences to fine-tune on are among those to test on: give others with --dev-source")
     return rows_of(dev, kept)

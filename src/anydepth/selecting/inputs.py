@@ -5,14 +5,13 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
-from anydepth.cli.app import errors
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import calibrate, spread
@@ -49,17 +48,22 @@ class Sample:
 
 
 def read_sample(
-    translator: Translator, source: Path, reference: Path, sentences: int | None = None, seed: int = 1
+    translator: Translator,
+    source: Path,
+    reference: Path,
+    console: Console,
+    sentences: int | None = None,
+    seed: int = 1,
 ) -> Sample:
     """Lines that can be translated, at most `sentences` of them, drawn at random; what is left out is counted."""
-    pairs = _usable(translator, source, reference)
+    pairs = _usable(translator, source, reference, console)
     if sentences is not None and sentences < len(pairs):
         chosen = sorted(random.Random(seed).sample(range(len(pairs)), sentences))
         pairs = [pairs[i] for i in chosen]
     return Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), source.name, reference.name)
 
 
-def _usable(translator: Translator, source: Path, reference: Path) -> list[tuple[str, str]]:
+def _usable(translator: Translator, source: Path, reference: Path, console: Console) -> list[tuple[str, str]]:
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if len(sources) != len(references):
         raise UserError(
@@ -72,7 +76,7 @@ def _usable(translator: Translator, source: Path, reference: Path) -> list[tuple
     if not pairs:
         raise UserError(f"{source} has no line that can be translated: all are empty or too long for the model")
     if len(pairs) < len(sources):
-        errors.print(f"{source.name}: {len(sources) - len(pairs):,} lines left out, empty or too long for the model")
+        console.print(f"{source.name}: {len(sources) - len(pairs):,} lines left out, empty or too long for the model")
     return pairs
 
 
@@ -90,7 +94,7 @@ def check_model(translator: Translator) -> Path:
     return folder
 
 
-def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
+def start_or_resume(folder: Path, key: dict[str, Any], console: Console) -> dict[str, Any]:
     """Keep the translations in `folder` that were made from the same; throw others away, and say so.
 
     `key` says for each of its sub-folders what that is made from, or None if it is not needed now. That of all that
@@ -105,7 +109,7 @@ def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
     for name, made_from in key.items():
         paths = [path for path in (folder / name, _pieces(folder / name)) if path.exists()]
         if paths and made_from is not None and there.get(name) != made_from:
-            errors.print(f"{paths[0]} holds translations of other sentences or of another model: translating anew")
+            console.print(f"{paths[0]} holds translations of other sentences or of another model: translating anew")
             for path in paths:
                 shutil.rmtree(path)
     kept = {name: there.get(name) if made_from is None else made_from for name, made_from in key.items()}
@@ -113,13 +117,15 @@ def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def calibration_here(translator: Translator, sample: Sample, *, beam: int, batch_size: int) -> Calibration:
+def calibration_here(
+    translator: Translator, sample: Sample, console: Console, *, beam: int, batch_size: int
+) -> Calibration:
     """What each depth costs on this machine; measured now if it has not been."""
     device, threads = str(next(translator.model.parameters()).device), torch.get_num_threads()
     found = find(translator.folder, translator.fingerprint, device=device, threads=threads, beam=beam)
     if found is not None and set(found.depths) >= set(translator.menu.names):
         return found
-    errors.print(f"no depth has been timed on this machine with {threads} threads and beam {beam}: calibrating first")
+    console.print(f"no depth has been timed on this machine with {threads} threads and beam {beam}: calibrating first")
     chosen = spread(range(len(sample)), CALIBRATION_SENTENCES)
     calibration = calibrate(
         translator,
@@ -129,16 +135,18 @@ def calibration_here(translator: Translator, sample: Sample, *, beam: int, batch
         batch_size=batch_size,
         source_name=sample.name,
         reference_name=sample.reference_name,
-        console=errors,
+        console=console,
     )
-    errors.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
+    console.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
     return calibration
 
 
-def translations(translator: Translator, sample: Sample, folder: Path, *, beam: int, batch_size: int) -> EveryDepth:
+def translations(
+    translator: Translator, sample: Sample, folder: Path, console: Console, *, beam: int, batch_size: int
+) -> EveryDepth:
     """The sample at every depth, from `folder` if it is there; otherwise piece by piece, each kept as it is ready."""
     if (folder / TABLE).is_file():
-        errors.print(f"translations at every depth: from {folder}")
+        console.print(f"translations at every depth: from {folder}")
         return EveryDepth.load(folder)
     starts = range(0, len(sample), PIECE)
     pieces: list[EveryDepth] = []
@@ -146,7 +154,11 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
         piece = _pieces(folder) / f"{number:05d}"
         if not (piece / TABLE).is_file():
             label = f"{sample.name}, piece {number} of {len(starts)}" if len(starts) > 1 else sample.name
-            _translate(translator, sample, slice(start, start + PIECE), beam, batch_size, label).save(piece)
+            texts = [part[start : start + PIECE] for part in (sample.sources, sample.references)]
+            made = translate_every_depth(
+                [translator], *texts, beam=beam, batch_size=batch_size, console=console, label=label
+            )
+            made.save(piece)
         pieces.append(EveryDepth.load(piece))
     whole = joined(pieces)
     whole.save(folder)
@@ -154,22 +166,15 @@ def translations(translator: Translator, sample: Sample, folder: Path, *, beam: 
     return whole
 
 
-def with_likelihood(translator: Translator, table: EveryDepth, folder: Path) -> EveryDepth:
+def with_likelihood(translator: Translator, table: EveryDepth, folder: Path, console: Console) -> EveryDepth:
     """How likely each depth finds the references: once computed, kept with the translations."""
     if table.likelihood_nk is not None:
         return table
-    with bar(errors, "likelihood of the references", len(table)) as advance:
+    with bar(console, "likelihood of the references", len(table)) as advance:
         found_nk = likelihood_every_depth(translator, table.sources, table.references, table.depths, advance)
     table = replace(table, likelihood_nk=found_nk)
     table.save(folder)
     return table
-
-
-def _translate(
-    translator: Translator, sample: Sample, rows: slice, beam: int, batch_size: int, label: str
-) -> EveryDepth:
-    texts: Sequence[Sequence[str]] = (sample.sources[rows], sample.references[rows])
-    return translate_every_depth([translator], *texts, beam=beam, batch_size=batch_size, console=errors, label=label)
 
 
 def _pieces(folder: Path) -> Path:

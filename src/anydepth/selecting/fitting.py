@@ -1,4 +1,4 @@
-"""From translations at every depth to a trained selector: the composition, as recipe.py is for models."""
+"""From translations at every depth to a trained selector: one network, the best of several, one tuned further."""
 
 import copy
 import random
