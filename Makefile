@@ -49,6 +49,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tied_multi.py
 	$(BIN)/python benchmarks/flexible.py
+	$(BIN)/python benchmarks/teaching.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py

@@ -19,9 +19,10 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_shipped_recipe_runs_two_steps_and_translates(path, tmp_path):
+def test_a_shipped_recipe_runs_two_steps_and_translates(path, tmp_path, toy_run):
     source, target = write_corpus(tmp_path, 300)
     corpus = f"{{source: {source}, target: {target}}}"
+    teacher = [f"teacher.model={toy_run}", "data.max_tokens=40"] if "teacher" in yaml.safe_load(path.read_text()) else []
     recipe = read_recipe(
         path,
         [
@@ -32,6 +33,7 @@ def test_a_shipped_recipe_runs_two_steps_and_translates(path, tmp_path):
             "train.batch_tokens=60",
             "train.valid_sentences=2",
             "train.threads=1",
+            *teacher,
         ],
     )
     model = train(recipe, tmp_path / "run", Console(file=io.StringIO()))

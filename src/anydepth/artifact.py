@@ -101,6 +101,13 @@ def resolve(path: Path | str) -> Path:
     raise UserError(f"{path} is not a model folder: it has no config.json")
 
 
+def short_name(model: Path) -> str:
+    """The folder's name; for the model of a run, the run's."""
+    path = model.resolve()
+    of_run = path.name == "model" and (path.parent / "recipe.json").exists()
+    return path.parent.name if of_run else path.name
+
+
 def load(path: Path | str, device: str = "cpu") -> Translator:
     """A Translator from a model folder, or from the folder of a finished run."""
     where = choose_device(device)

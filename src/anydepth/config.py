@@ -193,6 +193,76 @@ ObjectiveConfig = Annotated[
 ]
 
 
+MapName = Literal["last", "regular", "overlap", "skip", "cross", "interleave"]
+Layer = Annotated[int, Field(ge=1)]
+
+
+class TeacherConfig(Section):
+    """A deeper model, or the model's own deepest exit, teaches (Wu et al. 2020). Any objective may have a teacher.
+
+    The loss is (1 - eta - lambda) x the objective's + eta x that with the teacher's outputs + lambda x that of layers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True)
+
+    model: Literal["self"] | Path = Field(
+        description="a finished model or run with the same vocabulary, whose tokenizer is then used; or self: the "
+        "deepest exit of the model in training teaches its shallower ones, under an objective with several depths"
+    )
+    depth: str | None = Field(None, description="the teacher's depth, such as 6-6; empty: its deepest")
+    method: Literal["rkd", "pkd", "ckd"] = Field(
+        "ckd",
+        description="rkd: outputs only; pkd: also one layer of the teacher for each layer of the student; ckd: also "
+        "several, combined",
+    )
+    map: MapName | dict[Layer, tuple[Layer, ...]] | None = Field(
+        None,
+        description="which layers of the teacher each layer of the student learns from: a name (`anydepth maps 6 2` "
+        "draws them all), or such as {1: [1, 3], 2: [4, 6]}; empty: regular, for pkd last",
+    )
+    fusion: Literal["concat", "mean", "attention"] = Field(
+        "concat",
+        description="how ckd combines them: side by side, then projected; their mean; or a learnt mean of all layers",
+    )
+    project: Literal["teacher", "student"] = Field(
+        "teacher",
+        description="what is projected where widths differ: the teacher onto the student, compared by mean square; or "
+        "the student onto the teacher, compared by direction",
+    )
+    attention: bool = Field(False, description="pkd and ckd: match the encoder's self-attention too")
+    sides: Literal["encoder", "decoder", "both"] = Field(
+        "encoder", description="whose layers to match; in the paper the decoder's only do harm"
+    )
+    temperature: float = Field(1.0, gt=0, description="softens both output distributions")
+    eta: float = Field(0.1, ge=0, le=1, description="what the teacher's outputs count")
+    lambda_: float = Field(0.7, alias="lambda", ge=0, le=1, description="what its layers count (pkd and ckd)")
+
+    @model_validator(mode="after")
+    def _weights_leave_room(self) -> "TeacherConfig":
+        if self.eta + (0 if self.method == "rkd" else self.lambda_) > 1:
+            raise ValueError("eta and lambda are shares of the loss: together they cannot be more than 1")
+        return self
+
+    @model_validator(mode="after")
+    def _one_layer_for_pkd(self) -> "TeacherConfig":
+        one_each = isinstance(self.map, dict) and all(len(layers) == 1 for layers in self.map.values())
+        if self.method == "pkd" and not (one_each or self.map in (None, "last")):
+            raise ValueError("pkd takes one layer of the teacher for each of the student: for several use method: ckd")
+        if self.method == "pkd" and self.fusion != "concat":
+            raise ValueError("pkd has nothing to combine: for fusion use method: ckd")
+        return self
+
+    def idle_keys(self) -> list[str]:
+        """What was given and has no effect."""
+        idle = {
+            "rkd": ("map", "fusion", "project", "attention", "sides", "lambda_"),
+            "pkd": (),
+            "ckd": ("map",) if self.fusion == "attention" else (),
+        }[self.method]
+        keys = (*idle, "depth") if self.model == "self" else idle
+        return [key.rstrip("_") for key in keys if key in self.model_fields_set]
+
+
 Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -243,13 +313,14 @@ class Recipe(Section):
     data: DataConfig
     model: ModelConfig = ModelConfig()
     objective: ObjectiveConfig = VanillaConfig()
+    teacher: TeacherConfig | None = Field(None, description="who teaches, if anyone does")
     train: TrainConfig = TrainConfig()
 
 
 def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
     """Every key below `section` as (dotted key, default, description)."""
     for name, field in section.model_fields.items():
-        key = f"{prefix}{name}"
+        key = f"{prefix}{field.alias or name}"
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
         below = [kind for kind in kinds if issubclass(kind, BaseModel)]
         if name == "objective":

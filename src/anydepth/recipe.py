@@ -17,8 +17,8 @@ from anydepth.files import only_process, read_json, write_atomically
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
-from anydepth.objectives import TranslationObjective, make_objective
-from anydepth.text import Batch, BatchStream, Prepared, prepare
+from anydepth.objectives import TranslationObjective, make_objective, make_teaching
+from anydepth.text import Batch, BatchStream, Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
 from anydepth.train.checkpoint import average_checkpoints, read_state, saved_steps
 from anydepth.train.trainer import model_tensors
@@ -30,7 +30,7 @@ FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts fr
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
-    start = _start(recipe, run)
+    start, teacher = _start(recipe, run), _teacher(recipe, run)
     recipe, config = _completed(recipe, start, run), recipe.train
     if recipe.data.max_tokens >= recipe.model.max_length:
         raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
@@ -40,7 +40,12 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if depth not in objective.menu().names:
             names = ", ".join(objective.menu().names)
             raise UserError(f"train.valid_depths: there is no depth {depth} in this model; it has: {names}")
-    for warning in objective.warnings():
+    if teacher is not None:
+        _check_teacher(teacher, recipe, run)
+    if recipe.teacher is not None and (teacher is not None or recipe.teacher.model == "self"):
+        known = None if teacher is None else (teacher.model, teacher.menu)
+        objective.teaching = make_teaching(recipe.teacher, known, objective)
+    for warning in [*objective.warnings(), *_idle_keys(recipe)]:
         console.print(f"note: {warning}", highlight=False, soft_wrap=True)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -49,8 +54,8 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if _has_finished(run, config.steps):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
-        if start is not None:
-            _check_start(start, run)
+        _check_unchanged("init_from", start, run / "start.json")
+        _check_unchanged("teacher.model", teacher, run / "teacher.json")
         prepared = prepare(recipe.data, run / "data", config.seed)
         write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
         _report(prepared, console)
@@ -84,9 +89,13 @@ def _start(recipe: Recipe, run: Path) -> Translator | None:
 
 
 def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
-    """A recipe with `init_from` has the model section and the tokenizer of the model it starts from."""
+    """A recipe with `init_from` has the model section and the tokenizer of the model it starts from; one with a
+    teacher, and no tokenizer of its own, that of the teacher."""
     if recipe.init_from is None:
-        return recipe
+        if recipe.teacher is None or recipe.teacher.model == "self" or recipe.data.tokenizer is not None:
+            return recipe
+        data = recipe.data.model_copy(update={"tokenizer": recipe.teacher.model})
+        return recipe.model_copy(update={"data": data})
     if recipe.data.tokenizer not in (None, recipe.init_from):
         raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
     data = recipe.data.model_copy(update={"tokenizer": recipe.init_from})
@@ -109,12 +118,40 @@ def _earlier_model(run: Path) -> ModelConfig:
         raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error
 
 
-def _check_start(start: Translator, run: Path) -> None:
-    """A run killed before its first checkpoint begins anew: from the same weights, and with text in their sub-words."""
-    path, found = run / "start.json", {"fingerprint": start.fingerprint}
-    if path.exists() and read_json(path, f"delete {run} and give the same command again") != found:
+def _teacher(recipe: Recipe, run: Path) -> Translator | None:
+    """The model that teaches, if it is another one. A run that has finished needs none."""
+    if recipe.teacher is None or recipe.teacher.model == "self" or _has_finished(run, recipe.train.steps):
+        return None
+    return artifact.load(recipe.teacher.model, recipe.train.device)
+
+
+def _idle_keys(recipe: Recipe) -> list[str]:
+    return [f"teacher.{key} has no effect here" for key in (recipe.teacher.idle_keys() if recipe.teacher else [])]
+
+
+def _check_teacher(teacher: Translator, recipe: Recipe, run: Path) -> None:
+    """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
+    prepared = run / "data" / "tokenizer.model"  # a resumed run no longer needs what it began with
+    used = prepared if prepared.exists() else recipe.data.tokenizer
+    if used is not None and Tokenizer.load(used).to_bytes() != teacher.tokenizer.to_bytes():
+        key = "data.tokenizer" if recipe.init_from is None else "init_from"
+        raise UserError(f"the teacher has another vocabulary than {key}: leave that out, or choose another teacher")
+    if teacher.longest_source < recipe.data.max_tokens:
         raise UserError(
-            f"init_from is no longer the model that {run} was begun from: restore it, or give another --out"
+            f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {teacher.longest_source} sub-words: "
+            f"set it to {teacher.longest_source}"
+        )
+
+
+def _check_unchanged(key: str, model: Translator | None, path: Path) -> None:
+    """A run killed before its first checkpoint begins anew: from the same weights, and with text in their sub-words.
+    Its teacher must stay the same all along."""
+    if model is None:
+        return
+    found = {"fingerprint": model.fingerprint}
+    if path.exists() and read_json(path, f"delete {path.parent} and give the same command again") != found:
+        raise UserError(
+            f"{key} is no longer the model that {path.parent} was begun with: restore it, or give another --out"
         )
     write_atomically(path, json.dumps(found) + "\n")
 
@@ -193,6 +230,8 @@ def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: Translatio
     how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
     if recipe.init_from is not None:
         how["init_from"] = recipe.init_from.name
+    if recipe.teacher is not None:
+        how["teacher"]["model"] = Path(recipe.teacher.model).name
     facts = {"data": _data_facts(data, prepared), "recipe": how}
     artifact.save(
         run / "model",

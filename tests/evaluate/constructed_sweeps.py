@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from anydepth.evaluate.compare import compare
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.result import Conditions, SweepResult, versions
+from anydepth.evaluate.shared_depths import compare
 
 SOURCES = ("ein kleines Haus am Fluss", "<script>alert(1)</script> & mehr", "nein, nein, sagte er dann", "ja")
 REFERENCES = ("a small house by the river", "<script>alert(1)</script> & more text here", "no, no, he said then", "yes")

@@ -144,7 +144,9 @@ def test_several_choices_of_layers_share_what_they_begin_with(model, batch):
     encoded = model.encode_each(batch.source, choices, batch.source_padding)
     decoded = model.decode_each(batch.target_in, memory, choices, batch.source_padding)
     assert len(ran) == 2 * (1 + 1 + 2 + 2)  # (0,); then 2; then 1, 2; (1, 2); and (0, 1) was on the way
-    for layers, state, output in zip(choices, encoded, decoded, strict=True):
+    for layers, states, outputs in zip(choices, encoded, decoded, strict=True):
         sub = SubNetwork(layers, layers)
-        assert torch.equal(state, model.encode(batch.source, sub, batch.source_padding)[-1])
-        assert torch.equal(output, model.decode(batch.target_in, memory, sub, batch.source_padding)[-1])
+        alone = model.encode(batch.source, sub, batch.source_padding)
+        decoded_alone = model.decode(batch.target_in, memory, sub, batch.source_padding)
+        for one, other in zip([*states, *outputs], [*alone, *decoded_alone], strict=True):
+            assert torch.equal(one, other)

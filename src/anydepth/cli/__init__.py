@@ -7,16 +7,19 @@ import typer
 
 from anydepth.cli.app import app
 from anydepth.cli.calibrating import calibrate
+from anydepth.cli.comparing import compare
 from anydepth.cli.depths import depths
 from anydepth.cli.failures import one_line_errors
 from anydepth.cli.info import info
+from anydepth.cli.maps import maps
 from anydepth.cli.measuring import sweep
 from anydepth.cli.oracle import oracle
 from anydepth.cli.selecting import select
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 
-for verb in (data, train, translate, distill, sweep, calibrate, oracle, select, info, depths):  # in the order of --help
+# in the order of --help
+for verb in (data, train, translate, distill, sweep, compare, calibrate, oracle, select, info, depths, maps):
     app.command()(verb)
 
 

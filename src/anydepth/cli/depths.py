@@ -8,7 +8,7 @@ import typer
 
 from anydepth.cli.app import errors
 from anydepth.depth.assignment import STRATEGIES, Assignment, assign, warning_of_prime
-from anydepth.depth.drawing import ASCII, BLOCKS, Marks, draw, draw_small, side_by_side
+from anydepth.depth.drawing import Marks, draw, draw_small, marks_for, side_by_side
 from anydepth.errors import UserError
 
 ALL = "all"
@@ -23,7 +23,7 @@ def depths(
     strategy: Annotated[str, typer.Option(help=f"{', '.join(STRATEGIES)}, or {ALL} to compare them.")] = "optimal",
 ) -> None:
     """Show which layers make up each depth of a stack of D layers that serves the depths that divide D."""
-    width, marks = shutil.get_terminal_size((80, 24)).columns, _marks(sys.stdout.encoding)
+    width, marks = shutil.get_terminal_size((80, 24)).columns, marks_for(sys.stdout.encoding)
     if strategy not in (*STRATEGIES, ALL):
         raise UserError(f"there is no strategy {strategy!r}: choose from {', '.join((*STRATEGIES, ALL))}")
     if strategy == ALL:
@@ -49,11 +49,3 @@ def _compared(assignments: list[Assignment], width: int, marks: Marks) -> list[s
     meanings = f"TB: {TASK_BALANCE}; ALD: {LAYER_DISTANCE}"
     drawings = side_by_side([draw_small(one, width, marks) for one in assignments], width)
     return [f"{'strategy':<12}{'TB':>6}{'ALD':>8}", *table, "", meanings, "", *drawings]
-
-
-def _marks(encoding: str | None) -> Marks:
-    try:
-        (BLOCKS.used + BLOCKS.unused).encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS

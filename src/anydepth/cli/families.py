@@ -24,8 +24,10 @@ def load_families(arguments: Sequence[str], device: str, threads: int | None) ->
 
 def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """The folders under each label, from arguments such as runs/flexible or individual=runs/1-1,runs/2-2."""
+    from anydepth.artifact import short_name
+
     read = [_family(argument) for argument in arguments]
-    names = [name or _short_name(paths[0]) for name, paths in read]
+    names = [name or short_name(paths[0]) for name, paths in read]
     if len(set(names)) < len(names):
         names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
     return {name: paths for name, (_, paths) in zip(names, read, strict=True)}
@@ -42,13 +44,6 @@ def _family(argument: str) -> tuple[str | None, list[Path]]:
     if not name.strip() or not all(path.strip() for path in paths):
         raise UserError(f"{argument!r} names no model: write NAME=PATH or NAME=PATH,PATH")
     return name.strip(), [Path(path.strip()) for path in paths]
-
-
-def _short_name(model: Path) -> str:
-    """The folder's name; for the model of a run, the run's."""
-    path = model.resolve()
-    of_run = path.name == "model" and (path.parent / "recipe.json").exists()
-    return path.parent.name if of_run else path.name
 
 
 def make_report_folder(folder: Path, mark: str, kind: str) -> None:

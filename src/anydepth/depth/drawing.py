@@ -1,6 +1,7 @@
-"""Which layers make up each depth, as pictures made of text."""
+"""Layers as pictures made of text: those of each depth, or any other rows of layers."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from anydepth.depth.assignment import Assignment, Layers
@@ -12,7 +13,7 @@ LEAST_SPACE_FOR_A_LIST = 12
 
 @dataclass(frozen=True)
 class Marks:
-    """How a layer looks that a depth uses, and one that it leaves out."""
+    """How a layer looks that a row uses, and one that it leaves out."""
 
     used: str
     unused: str
@@ -22,29 +23,59 @@ BLOCKS = Marks("■", "·")
 ASCII = Marks("#", ".")
 
 
+def marks_for(encoding: str | None) -> Marks:
+    """Blocks where the encoding of the output has them."""
+    try:
+        (BLOCKS.used + BLOCKS.unused).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Layers across, a row for each choice of them, and below perhaps a number for each layer."""
+
+    total: int
+    rows: list[Layers]
+    labels: list[str]  # of the ruler, of each row, and of the numbers
+    numbers: list[int] = field(default_factory=list)
+
+    def space(self, width: int) -> int:
+        """What the labels leave of `width`."""
+        return width - max(map(len, self.labels)) - len(GAP)
+
+
 def draw(assignment: Assignment, width: int, marks: Marks = BLOCKS) -> list[str]:
-    """A row for each depth and the tasks of each layer, as lines of at most `width`; a long stack goes on below."""
-    labels = ["layer", *(f"depth {depth}" for depth in assignment.depths), "tasks per layer"]
-    space = width - max(map(len, labels)) - len(GAP)
-    cell = len(str(assignment.total)) + 1
-    if cell * assignment.total > space:
-        cell = 1
-    panels = _panels(assignment.total, space // cell)
-    pictures = [_picture(assignment, panel, cell, marks) for panel in panels]
-    if len(panels) == 1:
-        pictures = [_with_lists(pictures[0], assignment, space)]
-    blocks = [_labelled(labels, picture) for picture in pictures]
-    return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
+    """A row for each depth and the tasks of each layer."""
+    grid = _grid(assignment, ["layer", *(f"depth {depth}" for depth in assignment.depths), "tasks per layer"])
+    return draw_grid(grid, width, cell_for(grid.total, grid.space(width)), marks)
 
 
 def draw_small(assignment: Assignment, width: int, marks: Marks = BLOCKS) -> list[str]:
     """The same, one character for a layer, headed by the name of the strategy."""
-    labels = ["", *map(str, assignment.depths), "tasks"]
-    space = width - max(map(len, labels)) - len(GAP)
+    grid = _grid(assignment, ["", *map(str, assignment.depths), "tasks"])
     lines = [assignment.strategy]
-    for panel in _panels(assignment.total, space):
-        lines += _labelled(labels, _picture(assignment, panel, 1, marks))
+    for panel in _panels(grid.total, grid.space(width)):
+        lines += _labelled(grid.labels, _picture(grid, panel, 1, marks))
     return lines
+
+
+def cell_for(total: int, space: int) -> int:
+    """How wide a layer is drawn: so that its number fits above it, or one character if that takes too much space."""
+    cell = len(str(total)) + 1
+    return cell if cell * total <= space else 1
+
+
+def draw_grid(grid: Grid, width: int, cell: int, marks: Marks = BLOCKS) -> list[str]:
+    """Lines of at most `width`; a long stack goes on below."""
+    space = grid.space(width)
+    panels = _panels(grid.total, space // cell)
+    pictures = [_picture(grid, panel, cell, marks) for panel in panels]
+    if len(panels) == 1:
+        pictures = [_with_lists(pictures[0], grid.rows, space)]
+    blocks = [_labelled(grid.labels, picture) for picture in pictures]
+    return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
 
 
 def side_by_side(drawings: list[list[str]], width: int, gap: int = 4) -> list[str]:
@@ -77,17 +108,22 @@ def _panels(total: int, space: int) -> list[range]:
     return [range(start, min(start + size, total)) for start in range(0, total, size)]
 
 
-def _picture(assignment: Assignment, panel: range, cell: int, marks: Marks) -> list[str]:
-    """A ruler, a row for each depth, and the tasks of each layer, which may take two lines."""
-    tasks = assignment.tasks_per_layer[panel.start : panel.stop]
-    uses = [set(assignment.layers(depth)) for depth in assignment.depths]
+def _grid(assignment: Assignment, labels: list[str]) -> Grid:
+    rows = [assignment.layers(depth) for depth in assignment.depths]
+    return Grid(assignment.total, rows, labels, assignment.tasks_per_layer)
+
+
+def _picture(grid: Grid, panel: range, cell: int, marks: Marks) -> list[str]:
+    """A ruler, the rows, and the numbers, which may take two lines."""
+    uses = map(set, grid.rows)
     rows = ["".join(f"{marks.used if i in used else marks.unused:>{cell}}" for i in panel) for used in uses]
-    if cell == 1:
-        return [_ruler(panel), *rows, *_upright(tasks)]
-    return [_in_cells([layer + 1 for layer in panel], cell), *rows, _in_cells(tasks, cell)]
+    picture = [_ruler(panel) if cell == 1 else _in_cells((layer + 1 for layer in panel), cell), *rows]
+    if numbers := grid.numbers[panel.start : panel.stop]:
+        picture += _upright(numbers) if cell == 1 else [_in_cells(numbers, cell)]
+    return picture
 
 
-def _in_cells(numbers: list[int], cell: int) -> str:
+def _in_cells(numbers: Iterable[int], cell: int) -> str:
     return "".join(f"{number:>{cell}}" for number in numbers)
 
 
@@ -107,14 +143,13 @@ def _upright(numbers: list[int]) -> list[str]:
     return ["".join(digit[line] for digit in digits) for line in range(height)]
 
 
-def _with_lists(picture: list[str], assignment: Assignment, space: int) -> list[str]:
+def _with_lists(picture: list[str], rows: list[Layers], space: int) -> list[str]:
     """The layers also as numbers, right of the picture, if that leaves space for them."""
-    ruler, rows, tasks = picture[0], picture[1 : 1 + len(assignment.depths)], picture[1 + len(assignment.depths) :]
-    left = space - len(rows[0]) - len(GAP)
+    left = space - len(picture[1]) - len(GAP)
     if left < LEAST_SPACE_FOR_A_LIST:
         return picture
-    lists = [listed(assignment.layers(depth), left) for depth in assignment.depths]
-    return [ruler, *(row + GAP + numbers for row, numbers in zip(rows, lists, strict=True)), *tasks]
+    lists = ["", *(GAP + listed(layers, left) for layers in rows)]
+    return [line + numbers for line, numbers in zip_longest(picture, lists, fillvalue="")]
 
 
 def _labelled(labels: list[str], picture: list[str]) -> list[str]:

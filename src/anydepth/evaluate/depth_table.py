@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from anydepth.errors import UserError
+from anydepth.evaluate.metrics import ORDER
 from anydepth.files import atomic_folder, sha256_of
 from anydepth.tensors import write_tensors
 
 FORMAT = 1
 TABLE, SCORES, SENTENCES = "table.json", "scores.safetensors", "sentences.jsonl"
-ORDER = 4  # of BLEU
 STATISTICS = 2 * ORDER + 2
 FINE = 2**20
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from sacrebleu.metrics import BLEU
 
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import STATISTICS, EveryDepth, Floats, Ints
 from anydepth.evaluate.jobs import Job, jobs_of
-from anydepth.evaluate.metrics import sentence_chrf
+from anydepth.evaluate.metrics import sentence_bleu_statistics, sentence_chrf
 from anydepth.evaluate.paired import check_paired
 from anydepth.infer.translator import TooLongError, Translator
 
@@ -93,8 +92,4 @@ def _scores(columns: Sequence[Sequence[str]], references: Sequence[str]) -> tupl
     distinct = [output for _, output in pairs]
     their_references = [references[row] for row, _ in pairs]
     chrf = np.array(sentence_chrf(distinct, their_references), np.float32)
-    # The effective order changes the score, not the statistics; without it each call warns.
-    bleu = BLEU(effective_order=True)
-    scores = (bleu.sentence_score(one, [other]) for one, other in zip(distinct, their_references, strict=True))
-    statistics = np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores], np.int32)
-    return chrf[place_nk], statistics[place_nk]
+    return chrf[place_nk], sentence_bleu_statistics(distinct, their_references)[place_nk]

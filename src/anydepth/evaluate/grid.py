@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from anydepth.evaluate.compare import SIGNIFICANT, Comparison, SharedDepth
 from anydepth.evaluate.measurement import ModelSweep
+from anydepth.evaluate.shared_depths import SIGNIFICANT, Comparison, SharedDepth
 
 
 @dataclass(frozen=True)

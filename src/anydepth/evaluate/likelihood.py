@@ -58,12 +58,12 @@ def _of_batch(model: Transformer, subs: Sequence[SubNetwork], batch: Batch) -> T
     encoders, decoders = (
         list(dict.fromkeys(layers)) for layers in zip(*((s.encoder, s.decoder) for s in subs), strict=True)
     )
-    exits = model.encode_each(batch.source, encoders, batch.source_padding)
+    exits = [states[-1] for states in model.encode_each(batch.source, encoders, batch.source_padding)]
     padding = None if batch.source_padding is None else batch.source_padding.repeat(len(encoders), 1)
     target_in = batch.target_in.repeat(len(encoders), 1)
-    states = model.decode_each(target_in, model.memory(torch.cat(exits)), decoders, padding)
+    decoded = model.decode_each(target_in, model.memory(torch.cat(exits)), decoders, padding)
     target_out = batch.target_out.repeat(len(encoders), 1)
-    scored = [_log_probability(model, state, target_out).view(len(encoders), -1) for state in states]
+    scored = [_log_probability(model, state, target_out).view(len(encoders), -1) for *_, state in decoded]
     return torch.stack([scored[decoders.index(s.decoder)][encoders.index(s.encoder)] for s in subs], dim=1)
 
 

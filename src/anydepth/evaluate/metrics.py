@@ -4,8 +4,11 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 
+ORDER = 4  # of BLEU
 LONGEST_REPEATED_SPAN = 4
 
 
@@ -40,6 +43,14 @@ def sentence_chrf(outputs: Sequence[str], references: Sequence[str]) -> list[flo
     chrf = CHRF()
     pairs = zip(outputs, references, strict=True)
     return [float(chrf.sentence_score(output, [reference]).score) for output, reference in pairs]
+
+
+def sentence_bleu_statistics(outputs: Sequence[str], references: Sequence[str]) -> NDArray[np.int32]:
+    """What BLEU is made of, a row for each sentence: 4 counts of correct n-grams, 4 of all, the two lengths."""
+    # The effective order changes the score, not the statistics; without it each call warns.
+    bleu = BLEU(effective_order=True)
+    scores = (bleu.sentence_score(one, [other]) for one, other in zip(outputs, references, strict=True))
+    return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores], np.int32)
 
 
 def repetition_rate(texts: Sequence[str]) -> float:

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
-from anydepth.evaluate.compare import Comparison
 from anydepth.evaluate.heat_maps import (
     INK,
     Frame,
@@ -22,6 +21,7 @@ from anydepth.evaluate.heat_maps import (
     title_and_colour_bar,
 )
 from anydepth.evaluate.measurement import Measurement, ModelSweep
+from anydepth.evaluate.shared_depths import Comparison
 
 POINTS_WITH_NAMES = 40
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from anydepth.errors import UserError
 from anydepth.evaluate import plots
-from anydepth.evaluate.compare import SIGNIFICANT
 from anydepth.evaluate.examples import pick_examples
 from anydepth.evaluate.grid import lay_out
 from anydepth.evaluate.grid_table import letters
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.page import file_stems, render_page, safe_name
 from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.shared_depths import SIGNIFICANT
 from anydepth.files import write_atomically
 
 BARELY_WORSE = 1.0

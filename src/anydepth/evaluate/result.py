@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from anydepth.evaluate.compare import Comparison
 from anydepth.evaluate.measurement import ModelSweep
+from anydepth.evaluate.shared_depths import Comparison
 
 FORMAT = 1
 

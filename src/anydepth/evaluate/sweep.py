@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anydepth.errors import UserError
-from anydepth.evaluate.compare import compare
 from anydepth.evaluate.jobs import Job, families_of, jobs_of
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import Conditions, SweepResult
+from anydepth.evaluate.shared_depths import compare
 from anydepth.infer.translator import Hypothesis, Translator
 
 WARM_UP_SENTENCES = 8

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anydepth.evaluate.compare import SIGNIFICANT, Comparison
 from anydepth.evaluate.grid import lay_out
 from anydepth.evaluate.grid_table import SIGNIFICANT_MARK, grid_lines, legend, letters
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.shared_depths import SIGNIFICANT, Comparison
 
 FRONT_MARK = "*"
 TITLE_OF_COMPARISON = "BLEU of the models"
@@ -81,7 +81,7 @@ def _print_comparison(comparison: Comparison, models: Sequence[ModelSweep], cons
         console,
         f"{comparison.verdict}.",
         f"{SIGNIFICANT_MARK} p < {SIGNIFICANT} against {comparison.first} "
-        f"(sacreBLEU's paired bootstrap, {comparison.samples} samples)\n",
+        f"(paired bootstrap, {comparison.samples} samples)\n",
     )
 
 

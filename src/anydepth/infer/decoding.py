@@ -59,7 +59,7 @@ def encode(model: Transformer, subs: Sequence[SubNetwork], sources: list[list[in
     plain = [sub.encoder for sub in subs if sub.encoder_weights is None]
     states = iter(model.encode_each(source_bs, plain, padding_bs))
     exits = [
-        next(states) if sub.encoder_weights is None else model.encode(source_bs, sub, padding_bs)[-1] for sub in subs
+        (next(states) if sub.encoder_weights is None else model.encode(source_bs, sub, padding_bs))[-1] for sub in subs
     ]
     return [Encoded(model.memory(state_bsd), padding_bs) for state_bsd in exits]
 

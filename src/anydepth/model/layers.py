@@ -58,6 +58,7 @@ def self_attention(
     attend: Tensor | None,
     causal: bool,
     cache: LayerCache | None = None,
+    seen: list[Tensor] | None = None,
 ) -> Tensor:
     b, t, d = x_btd.shape
     qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
@@ -72,8 +73,20 @@ def self_attention(
         elif t < positions:  # new positions see all old ones; `is_causal` would align them with the first
             attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
             causal = False
-    mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
+    if seen is None:
+        mixed_bhte = F.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
+    else:
+        seen.append(attention_probabilities(query, key, attend))
+        mixed_bhte = seen[-1] @ value
     return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+
+
+def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor | None) -> Tensor:
+    """What the fused attention never shows: how much each position looks at each other, [b, h, t, s]."""
+    scores_bhts = query_bhte @ key_bhse.transpose(-1, -2) * query_bhte.shape[-1] ** -0.5
+    if attend is not None:
+        scores_bhts = scores_bhts.masked_fill(~attend, float("-inf"))
+    return torch.softmax(scores_bhts, dim=-1)
 
 
 def project_memory(memory_bsd: Tensor, w: CrossAttentionWeights, heads: int) -> tuple[Tensor, Tensor]:
@@ -131,8 +144,9 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    def forward(self, x_bsd: Tensor, weight: float, attend: Tensor | None) -> Tensor:
-        attended = self_attention(x_bsd, self.attention_weights(), self.heads, attend, causal=False)
+    def forward(self, x_bsd: Tensor, weight: float, attend: Tensor | None, seen: list[Tensor] | None = None) -> Tensor:
+        """To `seen`, if it is given, the layer adds its attention probabilities, [b, h, s, s]."""
+        attended = self_attention(x_bsd, self.attention_weights(), self.heads, attend, causal=False, seen=seen)
         x_bsd = self.join(x_bsd, attended, weight)
         return self.join(x_bsd, feed_forward(x_bsd, self.ffn_weights()), weight)
 

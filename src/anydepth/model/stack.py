@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from anydepth.depth.subnetwork import Weights
 
+Seen = dict[tuple[int, ...], Tensor]  # attention probabilities of the last of these layers after all before it
+
 
 class Stack(nn.Module):
     """Layers and the final norm that all their exits share.
@@ -46,12 +48,19 @@ class Stack(nn.Module):
             states.append(x)
         return states
 
-    def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[Tensor]:
-        """The last state of each of several choices of layers. What two of them begin with alike runs once."""
+    def run_each(
+        self, x: Tensor, choices: Sequence[tuple[int, ...]], seen: Seen | None = None, **inputs: Any
+    ) -> list[list[Tensor]]:
+        """The states of each of several choices of layers. What two of them begin with alike runs once."""
         known: dict[tuple[int, ...], Tensor] = {(): x}
         for chosen in choices:
             begun = max((start for start in known if chosen[: len(start)] == start), key=len)
+            new = [chosen[: place + 1] for place in range(len(begun), len(chosen))]
+            attention: list[Tensor] = []
+            if seen is not None:
+                inputs["seen"] = attention
             states = self(known[begun], chosen[len(begun) :], **inputs)
-            for length, state in enumerate(states, start=len(begun) + 1):
-                known[chosen[:length]] = state
-        return [known[chosen] for chosen in choices]
+            known.update(zip(new, states, strict=True))
+            if seen is not None:
+                seen.update(zip(new, attention, strict=True))
+        return [[known[chosen[: place + 1]] for place in range(len(chosen))] for chosen in choices]

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer
-from anydepth.model.stack import Stack
+from anydepth.model.stack import Seen, Stack
 
 
 class Transformer(nn.Module):
@@ -49,18 +49,33 @@ class Transformer(nn.Module):
     def full(self) -> SubNetwork:
         return SubNetwork.prefix(self.config.encoder_layers, self.config.decoder_layers)
 
-    def encode(self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None) -> list[Tensor]:
-        """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm."""
+    def encode(
+        self,
+        source_bs: Tensor,
+        sub: SubNetwork,
+        padding_bs: Tensor | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
+
+        To `seen`, if it is given, each layer adds its attention probabilities, [b, h, s, s].
+        """
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        states: list[Tensor] = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs))
+        states: list[Tensor] = self.encoder(
+            x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs), seen=seen
+        )
         return states
 
     def encode_each(
-        self, source_bs: Tensor, encoders: Sequence[tuple[int, ...]], padding_bs: Tensor | None = None
-    ) -> list[Tensor]:
-        """The last state of each of several choices of encoder layers, before the final norm."""
+        self,
+        source_bs: Tensor,
+        encoders: Sequence[tuple[int, ...]],
+        padding_bs: Tensor | None = None,
+        seen: Seen | None = None,
+    ) -> list[list[Tensor]]:
+        """The states of each of several choices of encoder layers, before the final norm."""
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        return self.encoder.run_each(x_bsd, encoders, attend=_attend(padding_bs))
+        return self.encoder.run_each(x_bsd, encoders, seen, attend=_attend(padding_bs))
 
     def memory(self, encoder_state: Tensor) -> Tensor:
         """An encoder exit: the shared final norm, whichever layer the state comes from."""
@@ -98,8 +113,8 @@ class Transformer(nn.Module):
         memory_bsd: Tensor,
         decoders: Sequence[tuple[int, ...]],
         padding_bs: Tensor | None = None,
-    ) -> list[Tensor]:
-        """The last state of each of several choices of decoder layers, before the final norm."""
+    ) -> list[list[Tensor]]:
+        """The states of each of several choices of decoder layers, before the final norm."""
         x_btd = self._embed(self.target_embedding, target_bt, 0)
         return self.decoder.run_each(x_btd, decoders, memory_bsd=memory_bsd, attend=_attend(padding_bs))
 

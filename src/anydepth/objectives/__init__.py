@@ -1,9 +1,13 @@
 """Ways of training: each maps (model, batch, step) to a loss. One file each."""
 
-from anydepth.config import ModelConfig, ObjectiveConfig
+from anydepth.config import ModelConfig, ObjectiveConfig, TeacherConfig
+from anydepth.depth import DepthMenu
+from anydepth.errors import UserError
+from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective, TranslationObjective
 from anydepth.objectives.flexible import Flexible
 from anydepth.objectives.layerdrop import LayerDrop
+from anydepth.objectives.teaching import Teacher, Teaching
 from anydepth.objectives.tied_multi import TiedMulti
 from anydepth.objectives.vanilla import Vanilla
 
@@ -14,10 +18,29 @@ OBJECTIVES: dict[str, type[TranslationObjective]] = {
     "layerdrop": LayerDrop,
 }
 
-__all__ = ["OBJECTIVES", "Loss", "Objective", "TranslationObjective", "make_objective"]
+__all__ = ["OBJECTIVES", "Loss", "Objective", "Teaching", "TranslationObjective", "make_objective", "make_teaching"]
 
 
 def make_objective(
     config: ObjectiveConfig, model: ModelConfig, label_smoothing: float, seed: int
 ) -> TranslationObjective:
     return OBJECTIVES[config.name](config, model, label_smoothing, seed)
+
+
+def make_teaching(
+    config: TeacherConfig, teacher: tuple[Transformer, DepthMenu] | None, objective: TranslationObjective
+) -> Teaching:
+    """What a teacher, or without one the student's own deepest exit, adds to an objective."""
+    menu, student = objective.menu(), objective.model_config
+    if teacher is None:
+        if len(menu) == 1:
+            raise UserError(
+                f"teacher.model: self needs an objective with several depths, and {objective.config.name} has one: "
+                "give another model, or --set objective.name=tied-multi"
+            )
+        one = Teacher(None, student, menu.deepest.subnetwork)
+    else:
+        model, offered = teacher
+        entry = offered.deepest if config.depth is None else offered[config.depth]
+        one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)
+    return Teaching(config, one, student, menu, objective.seed)

@@ -1,4 +1,4 @@
-"""What the trainer knows of a way of training."""
+"""What the trainer knows of a way of training, and what all ways of training the Transformer share."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -9,6 +9,10 @@ from torch import Tensor, nn
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
+from anydepth.objectives.cross_entropy import cross_entropy
+from anydepth.objectives.passes import Passes, real_targets
+from anydepth.objectives.teaching import Teaching
+from anydepth.objectives.unused import keep_in_graph, unused_layers
 from anydepth.text import Batch
 
 
@@ -30,7 +34,7 @@ class Objective(nn.Module, ABC):
 
 
 class TranslationObjective(Objective):
-    """A way of training the Transformer.
+    """A way of training the Transformer: it says what a step runs and what that counts. A teacher may add to the loss.
 
     It owns whatever exists only in training. Its own parameters, if any, are trained and checkpointed too.
     A random choice is keyed by (seed, step) and, where it needs more, by the sentence or by the place of the batch in
@@ -43,10 +47,11 @@ class TranslationObjective(Objective):
         self.model_config = model
         self.label_smoothing = label_smoothing
         self.seed = seed
+        self.teaching: Teaching | None = None
 
     @abstractmethod
-    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
-        """The loss of one batch."""
+    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
+        """The sub-networks that this step trains, run on the batch."""
 
     @abstractmethod
     def menu(self) -> DepthMenu:
@@ -55,3 +60,40 @@ class TranslationObjective(Objective):
     def warnings(self) -> list[str]:
         """What a user should know before a long run."""
         return []
+
+    @property
+    def watches(self) -> bool:
+        """Whether a step has to show its attention."""
+        return self.teaching is not None and self.teaching.watches
+
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        """The loss of one batch. Layers that it does not need are part of it, with gradient zero."""
+        passes = self.run(model, batch, step)
+        unused = unused_layers(model, *passes.layers)
+        loss = loss_of(model, batch, passes, self.label_smoothing, self.teaching)
+        if self.teaching is not None:
+            unused += self.teaching.unused(passes)
+        loss.total = keep_in_graph(loss.total, unused)
+        return loss
+
+
+def loss_of(
+    model: Transformer, batch: Batch, passes: Passes, smoothing: float, teaching: Teaching | None = None
+) -> Loss:
+    """The weighted cross-entropy of what was run; with a teacher, that makes way for what is learnt from it."""
+    lesson = None if teaching is None else teaching(model, batch, passes)
+    found = cross_entropy(
+        passes.features_erd,
+        model.output.weight,
+        batch.target_out.flatten()[real_targets(batch)],
+        passes.weight_er if lesson is None else passes.weight_er * lesson.left_er,
+        smoothing,
+        None if lesson is None else lesson.soft,
+    )
+    terms, parts = passes.features_erd.shape[1], {"nll": (found.nll_er * passes.weight_er).sum()}
+    if lesson is None:
+        return Loss(found.total, terms, parts)
+    parts["ce"] = (found.hard_er * passes.weight_er).sum()
+    if lesson.soft is not None:
+        parts["kd"] = (found.soft_er * passes.weight_er).sum()
+    return Loss(found.total + lesson.of_layers, terms, parts | lesson.parts)

@@ -4,8 +4,6 @@ Wang, Xiao and Zhu 2021, "Training Flexible Depth Model by Multi-Task Learning f
 Algorithm 1; drawing fewer tasks for each update is their Table 5.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -13,10 +11,9 @@ from anydepth.config import FlexibleConfig
 from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, TranslationObjective
+from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
-from anydepth.objectives.losses import loss_of_all
-from anydepth.objectives.unused import keep_unused_in_graph
+from anydepth.objectives.passes import Passes, run_all
 from anydepth.text import Batch
 
 
@@ -51,13 +48,11 @@ class Flexible(TranslationObjective):
             return {total: tuple(range(total))}
         return {d: tuple(sorted(layers)) for d, layers in assign(self.config.strategy, total).chosen.items()}
 
-    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
-        """The mean loss of the tasks: every encoder depth that was drawn with every decoder depth."""
+    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
+        """The tasks, all counting alike: every encoder depth that was drawn with every decoder depth."""
         encoders, decoders = self._draw(ENCODER, step), self._draw(DECODER, step)
         weights_nm = torch.full((len(encoders), len(decoders)), 1 / (len(encoders) * len(decoders)))
-        loss = loss_of_all(model, batch, encoders, decoders, weights_nm, self.label_smoothing)
-        used = {layer for layers in encoders for layer in layers}, {layer for layers in decoders for layer in layers}
-        return replace(loss, total=keep_unused_in_graph(loss.total, model, *used))
+        return run_all(model, batch, encoders, decoders, weights_nm, self.watches)
 
     def _draw(self, side: int, step: int) -> list[Layers]:
         """The layers of the depths that this update trains on one side, shallow to deep; alike in every process."""

@@ -4,18 +4,16 @@ Fan, Grave and Joulin 2020, "Reducing Transformer Depth on Demand with Structure
 update (`train.accumulate`) every one draws its own layers.
 """
 
-from dataclasses import replace
-
 import numpy as np
+import torch
 
 from anydepth.config import LayerDropConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, TranslationObjective
+from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
-from anydepth.objectives.losses import translation_loss
-from anydepth.objectives.unused import keep_unused_in_graph
+from anydepth.objectives.passes import Passes, run_all
 from anydepth.text import Batch
 
 
@@ -29,10 +27,9 @@ class LayerDrop(TranslationObjective):
         decoder = {depth: spread(m, depth) for depth in range(1, m + 1)}
         return menu_of(encoder, decoder)
 
-    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
         sub = self.draw(batch, step)
-        loss = translation_loss(model, batch, sub, self.label_smoothing)
-        return replace(loss, total=keep_unused_in_graph(loss.total, model, sub.encoder, sub.decoder))
+        return run_all(model, batch, [sub.encoder], [sub.decoder], torch.ones(1, 1), self.watches)
 
     def draw(self, batch: Batch, step: int) -> SubNetwork:
         """The layers that this batch runs: a draw for the batch, not for each sentence, so that leaving out saves time.

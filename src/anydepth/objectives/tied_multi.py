@@ -15,9 +15,9 @@ from torch import Tensor
 from anydepth.config import TiedMultiConfig
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, TranslationObjective
+from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.losses import loss_of_all, loss_of_states
+from anydepth.objectives.passes import Passes, Ran, real_targets, run_all
 from anydepth.text import Batch
 
 Table = npt.NDArray[np.float64]
@@ -56,30 +56,40 @@ class TiedMulti(TranslationObjective):
     def menu(self) -> DepthMenu:
         return DepthMenu.every_prefix(self.model_config.encoder_layers, self.model_config.decoder_layers)
 
-    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
         if self.config.mode == "exact":
             return self._exact(model, batch)
         return self._sampled(model, batch, step)
 
-    def _exact(self, model: Transformer, batch: Batch) -> Loss:
+    def _exact(self, model: Transformer, batch: Batch) -> Passes:
         """All n x m losses; every exit is the beginning of the deepest, so each layer runs once."""
         encoders, decoders = ([tuple(range(depth + 1)) for depth in range(size)] for size in self.weights().shape)
-        weights_nm = torch.from_numpy(self.weights())
-        return loss_of_all(model, batch, encoders, decoders, weights_nm, self.label_smoothing)
+        return run_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.watches)
 
-    def _sampled(self, model: Transformer, batch: Batch, step: int) -> Loss:
+    def _sampled(self, model: Transformer, batch: Batch, step: int) -> Passes:
         """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.
 
         In expectation over the draws this is the exact loss: every (n, m) of a token has its weight as probability.
         """
         n_b, m_bt = self._draw(batch, step)
-        exits_nbsd = torch.stack(model.encode(batch.source, model.full, batch.source_padding))
+        attention: list[Tensor] | None = [] if self.watches else None
+        encoded = model.encode(batch.source, model.full, batch.source_padding, attention)
         sentences = torch.arange(len(n_b), device=n_b.device)
-        memory = model.memory(exits_nbsd[n_b, sentences])
-        states_mrd = torch.stack(model.decode(batch.target_in, memory, model.full, batch.source_padding)).flatten(1, 2)
-        positions = torch.arange(states_mrd.shape[1], device=n_b.device)
-        drawn_rd = states_mrd[m_bt.flatten(), positions]
-        return loss_of_states(model, [drawn_rd], batch, torch.ones(1, 1), self.label_smoothing)
+        memory = model.memory(torch.stack(encoded)[n_b, sentences])
+        decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
+
+        real_r = real_targets(batch)
+        m_r, n_r = m_bt.flatten()[real_r], n_b[:, None].expand_as(m_bt).flatten()[real_r]
+        drawn_rd = torch.stack(decoded).flatten(1, 2)[m_r, real_r]
+        of_n, of_m = self.weights().sum(axis=1), self.weights().sum(axis=0)
+        return Passes(
+            model.features(drawn_rd)[None],
+            torch.full((1, len(real_r)), 1 / len(real_r), device=drawn_rd.device),
+            (n_r[None] == len(encoded) - 1, m_r[None] == len(decoded) - 1),
+            [Ran(encoded[: k + 1], float(share), (attention or [])[: k + 1]) for k, share in enumerate(of_n)],
+            [Ran(decoded[: k + 1], float(share)) for k, share in enumerate(of_m)],
+            (range(len(encoded)), range(len(decoded))),
+        )
 
     def _draw(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Exits as indices from 0: [b] for the encoder, [b, t] for the decoder."""

@@ -1,10 +1,10 @@
-"""Layers that a step leaves out still get a gradient: zero.
+"""What a step leaves out still gets a gradient: zero.
 
 Several processes that each run other layers then agree on which gradients there are to add up, and the optimiser
 treats a layer alike whether one process left it out or all of them did.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,13 @@ class _KeepInGraph(torch.autograd.Function):
         return grads[0], *(torch.zeros_like(parameter) for parameter in ctx.saved_tensors)
 
 
-def keep_unused_in_graph(loss: Tensor, model: Transformer, encoder: Layers, decoder: Layers) -> Tensor:
-    """The same loss, of which the layers besides those of `encoder` and `decoder` are parts, with gradient zero."""
-    unused = [*_others(model.encoder, encoder), *_others(model.decoder, decoder)]
+def unused_layers(model: Transformer, encoder: Layers, decoder: Layers) -> list[nn.Parameter]:
+    """The parameters of all layers besides those of `encoder` and `decoder`."""
+    return [*_others(model.encoder, encoder), *_others(model.decoder, decoder)]
+
+
+def keep_in_graph(loss: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
+    """The same loss, of which these parameters are parts too, with gradient zero."""
     if not unused:
         return loss
     kept: Tensor = _KeepInGraph.apply(loss, *unused)  # type: ignore[no-untyped-call]

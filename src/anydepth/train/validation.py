@@ -9,7 +9,8 @@ from anydepth.depth import DepthMenu
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.objectives.losses import translation_loss
+from anydepth.objectives.cross_entropy import cross_entropy
+from anydepth.objectives.passes import real_targets
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
@@ -58,9 +59,15 @@ class TranslationValidator:
         return Validation(result["bleu"][self.depths[0]], result, f"BLEU  {scores}")
 
     def _nll(self, model: Transformer, depth: str) -> float:
-        total, tokens = 0.0, 0
+        """The mean over target tokens, in nats."""
+        sub, total, tokens = self.menu[depth].subnetwork, 0.0, 0
         for batch in self.batches:
-            loss = translation_loss(model, batch, self.menu[depth].subnetwork, 0.0)
-            total += float(loss.parts["nll"]) * loss.terms
-            tokens += loss.terms
+            memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
+            state = model.decode(batch.target_in, memory, sub, batch.source_padding)[-1]
+            real_r = real_targets(batch)
+            target_r = batch.target_out.flatten()[real_r]
+            features_rd = model.features(state.flatten(0, 1)[real_r])
+            every = torch.ones(1, len(real_r), device=features_rd.device)
+            total += float(cross_entropy(features_rd[None], model.output.weight, target_r, every, 0.0).total)
+            tokens += len(real_r)
         return total / tokens

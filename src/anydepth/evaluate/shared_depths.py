@@ -1,16 +1,12 @@
 """Several models at the depths they share: who is better where, and is it more than chance?"""
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
-
 from anydepth.evaluate.measurement import ModelSweep
+from anydepth.evaluate.significance import paired_bootstrap
 
 SIGNIFICANT = 0.05
 
@@ -78,7 +74,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "test": "sacreBLEU paired bootstrap, against the first model",
+            "test": "paired bootstrap over sentences, two-sided, against the first model",
             "samples": self.samples,
             "seed": self.seed,
             "models": list(self.labels),
@@ -114,8 +110,7 @@ def _shared_depth(depth: str, bleu: dict[str, float], p_values: dict[str, float]
         depth=depth,
         bleu=bleu,
         differences={label: bleu[label] - bleu[first] for label in others},
-        # Where nothing differs sacreBLEU gives the smallest p there is: no resample exceeds a difference of 0.
-        p_values={label: 1.0 if bleu[label] == bleu[first] else p_values[label] for label in others},
+        p_values=p_values,
         winner=winners[0] if len(winners) == 1 else None,
     )
 
@@ -124,29 +119,5 @@ def _p_values(
     outputs: dict[str, tuple[str, ...]], references: Sequence[str], samples: int, seed: int
 ) -> dict[str, float]:
     _, *others = outputs
-    with _sacrebleu_seed(seed):
-        test = PairedTest(
-            [(label, list(lines)) for label, lines in outputs.items()],
-            {"BLEU": BLEU()},
-            [list(references)],
-            test_type="bs",
-            n_samples=samples,
-        )
-        _, results = test()
-    found = {label: result.p_value for label, result in zip(outputs, results["BLEU"], strict=True)}
-    return {label: float(found[label]) for label in others}
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU reads its seed from the environment and from nowhere else."""
-    name = "SACREBLEU_SEED"
-    before = os.environ.get(name)
-    os.environ[name] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    found = paired_bootstrap([[lines] for lines in outputs.values()], references, samples=samples, seed=seed)
+    return {label: one.p_value for label, one in zip(others, found, strict=True)}

@@ -1,0 +1,69 @@
+"""The verb that compares ways of training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors
+from anydepth.cli.families import load_families, make_report_folder, results
+
+
+def compare(
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two or more ways of training, the baseline first: NAME=PATH,PATH,... has a model for each seed.",
+            show_default=False,
+        ),
+    ],
+    source: Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)],
+    reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a report; translations that are there already are not made again."),
+    ] = None,
+    depth: Annotated[
+        str | None,
+        typer.Option(
+            help="A depth that all models have, such as 6-2.  [default: the deepest of each]", show_default=False
+        ),
+    ] = None,
+    beam: Beam = 1,
+    length_penalty: LengthPenalty = 0.6,
+    batch_size: BatchSize = 32,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap over sentences.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 1,
+    cut_long: CutLong = False,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Compare ways of training over several seeds, with a paired significance test against the first."""
+    from anydepth.evaluate.kept_outputs import RECORD, kept_in
+    from anydepth.evaluate.systems import compare_systems
+    from anydepth.evaluate.systems_report import write_systems_report
+    from anydepth.evaluate.systems_table import print_systems
+    from anydepth.text.corpus import read_lines
+
+    sources, references = list(read_lines(source)), list(read_lines(reference))
+    if out is not None:
+        make_report_folder(out, RECORD, "a comparison")  # before hours of work, not after
+    result = compare_systems(
+        load_families(systems, device, threads),
+        sources,
+        references,
+        depth=depth,
+        beam=beam,
+        length_penalty=length_penalty,
+        batch_size=batch_size,
+        cut_long=cut_long,
+        samples=samples,
+        seed=seed,
+        kept=None if out is None else kept_in(out),
+        source_name=source.name,
+        reference_name=reference.name,
+        console=errors,
+    )
+    print_systems(result, results())
+    if out is not None:
+        errors.print(f"report: {write_systems_report(result, out)}")

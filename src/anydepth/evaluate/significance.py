@@ -1,0 +1,92 @@
+"""Is one way of training better than another, or was it the luck of the test set? A paired bootstrap over sentences.
+
+It covers what drawing another test set might change (Koehn 2004), and nothing else. What training again with another
+seed might change is seen in the standard deviation over the seeds.
+
+Shapes: n sentences, k sets of outputs, r resamples, s the 10 statistics of BLEU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydepth.errors import UserError
+from anydepth.evaluate.metrics import ORDER, sentence_bleu_statistics
+
+INTERVAL = (0.025, 0.975)
+ROUNDING = 1e-9
+
+Floats = NDArray[np.float64]
+Outputs = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of a system's BLEU to the baseline's, each the mean over its seeds; `low` to `high` is the 95% interval.
+
+    The p-value is two-sided. That of sacreBLEU's paired bootstrap is about half of it: it takes absolute differences
+    before it takes off their mean, so that one in ten pairs of equal systems would pass for different at 0.05.
+    """
+
+    bleu: float
+    low: float
+    high: float
+    p_value: float
+
+    @property
+    def is_clear(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+def paired_bootstrap(
+    systems: Sequence[Sequence[Outputs]], references: Sequence[str], *, samples: int = 1000, seed: int = 1
+) -> list[Difference]:
+    """Compare each system with the first. A system has the outputs of one model, or of one for each training seed.
+
+    A resample draws sentences with replacement, the same for all systems, and with a sentence its outputs by all
+    seeds: they are as hard or as easy together, and to draw them one by one would make the test too sure of itself.
+    """
+    if samples < 1:
+        raise UserError(f"{samples} samples test nothing: give 1 or more")
+    statistics = [sentence_bleu_statistics(outputs, references) for seeds in systems for outputs in seeds]
+    statistics_nks = np.stack(statistics, axis=1).astype(np.float64)
+    observed_k = bleu_of_sums(statistics_nks.sum(0))
+    resampled_rk = bleu_of_sums(_resampled_sums(statistics_nks, samples, seed))
+    places = np.split(np.arange(len(statistics)), np.cumsum([len(seeds) for seeds in systems])[:-1])
+    first, *others = ((observed_k[k].mean(), resampled_rk[:, k].mean(1)) for k in places)
+    return [_difference(other[0] - first[0], other[1] - first[1]) for other in others]
+
+
+def _resampled_sums(statistics_nks: Floats, samples: int, seed: int) -> Floats:
+    """r x k x s. Exact: whole numbers far below 2**53."""
+    n, k, s = statistics_nks.shape
+    flat = statistics_nks.reshape(n, k * s)
+    generator = np.random.default_rng(seed)
+    times_drawn = (np.bincount(generator.integers(n, size=n), minlength=n) for _ in range(samples))
+    return np.stack([times_n.astype(np.float64) @ flat for times_n in times_drawn]).reshape(samples, k, s)
+
+
+def bleu_of_sums(sums: Floats) -> Floats:
+    """Corpus BLEU in the settings of metrics.score, over the last axis of `sums`: any number of corpora at once."""
+    correct, total, output_length, reference_length = np.split(sums, [ORDER, 2 * ORDER, 2 * ORDER + 1], axis=-1)
+    # sacreBLEU's "exp": the first order without a match counts as 1/2 of one, the next as 1/4, and so on.
+    smoothed = np.where(correct > 0, correct, 0.5 ** np.cumsum(correct == 0, axis=-1))
+    precision = smoothed / np.maximum(total, 1)
+    too_short = np.minimum(0, 1 - reference_length / np.maximum(output_length, 1))
+    score = 100 * np.exp(too_short[..., 0] + np.log(precision).mean(-1))
+    has_any = (correct > 0).any(-1) & (total > 0).all(-1)
+    return np.where(has_any, score, 0.0)
+
+
+def _difference(observed: float, resampled_r: Floats) -> Difference:
+    low, high = np.quantile(resampled_r, INTERVAL).tolist()
+    return Difference(float(observed), low, high, p_value_of(observed, resampled_r))
+
+
+def p_value_of(observed: float, resampled_r: Floats) -> float:
+    """How often resamples stray from their mean, to either side, by as much as was observed."""
+    strayed_r = np.abs(resampled_r - resampled_r.mean())
+    exceeding = int((strayed_r >= abs(observed) - ROUNDING).sum())
+    return (exceeding + 1) / (len(resampled_r) + 1)

@@ -1,0 +1,73 @@
+"""A student's layer with the layers of its teacher that it shall resemble.
+
+Shapes: r real positions, d the student's width, b batch, h heads, s source length.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anydepth.config import TeacherConfig
+
+
+class Match(nn.Module):
+    """Fuses some layers of the teacher and measures how far a layer of the student is from that (Eq. 3).
+
+    `project: teacher` brings the fused layers to the student's width, f = W [l1 . l2 ...] + b, and takes the mean
+    square of what remains. `project: student` brings the student to theirs; both are scaled to length 1, as a trained
+    target could otherwise shrink to nothing.
+    """
+
+    def __init__(
+        self, config: TeacherConfig, layers: tuple[int, ...], of_teacher: int, widths: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        self.fusion, self.onto_student = config.fusion, config.project == "teacher"
+        self.layers = tuple(range(1, of_teacher + 1)) if self.fusion == "attention" else layers  # from 1
+        teacher, student = widths
+        joined = self.fusion == "concat" and len(self.layers) > 1
+        fused = teacher * len(self.layers) if joined else teacher
+        self.logits = nn.Parameter(torch.zeros(len(self.layers))) if self.fusion == "attention" else None
+        sizes = (fused, student) if self.onto_student else (student, fused)
+        self.project = nn.Linear(*sizes) if joined or teacher != student else None
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project.weight)
+            nn.init.zeros_(self.project.bias)
+
+    def of(self, teacher: Sequence[Tensor]) -> list[Tensor]:
+        """Those of the teacher's layers that are matched here."""
+        return [teacher[layer - 1] for layer in self.layers]
+
+    def fused(self, teacher: Sequence[Tensor]) -> Tensor:
+        chosen = self.of(teacher)
+        if self.fusion == "concat":
+            return torch.cat(chosen, dim=-1)
+        if self.logits is None:
+            return torch.stack(chosen).mean(dim=0)
+        return torch.einsum("l,lrd->rd", self.logits.softmax(dim=0), torch.stack(chosen))
+
+    def forward(self, student_rd: Tensor, teacher: Sequence[Tensor]) -> Tensor:
+        target = self.fused(teacher)
+        if self.onto_student:
+            target = target if self.project is None else self.project(target)
+            return F.mse_loss(student_rd.float(), target.float())
+        student_rd = student_rd if self.project is None else self.project(student_rd)
+        apart = F.normalize(student_rd.float(), dim=-1) - F.normalize(target.float(), dim=-1)
+        return apart.square().sum(dim=-1).mean()
+
+
+def match_attention(student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs: Tensor | None) -> Tensor:
+    """How far the student's attention is from the mean of the teacher's layers: KL, the mean over heads and positions.
+
+    With other numbers of heads, the mean of the heads is compared.
+    """
+    target_bhss, own_bhss = torch.stack(list(teacher)).mean(dim=0), student_bhss
+    if target_bhss.shape[1] != own_bhss.shape[1]:
+        target_bhss, own_bhss = target_bhss.mean(1, keepdim=True), own_bhss.mean(1, keepdim=True)
+    tiny = torch.finfo(torch.float32).tiny  # padding has probability 0 in both
+    target_bhss, own_bhss = target_bhss.float(), own_bhss.float()
+    apart_bhss = target_bhss * (target_bhss.clamp(min=tiny).log() - own_bhss.clamp(min=tiny).log())
+    apart_bs = apart_bhss.sum(dim=-1).mean(dim=1)
+    return apart_bs.mean() if padding_bs is None else apart_bs[~padding_bs].mean()

@@ -1,0 +1,238 @@
+"""A teacher's part in the loss of every objective, against plain computations of the same."""
+
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anydepth.config import FlexibleConfig, LayerDropConfig, MapName, ModelConfig, TeacherConfig, TiedMultiConfig
+from anydepth.config import VanillaConfig as Vanilla
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth.maps import MAPS, layer_map
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.objectives import make_objective, make_teaching
+from anydepth.text import Batch
+
+STUDENT = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=2, dropout=0.0)
+LARGE = ModelConfig(width=24, heads=3, ffn=32, encoder_layers=6, decoder_layers=6, dropout=0.1)
+DEEP = STUDENT.model_copy(update={"encoder_layers": 4, "decoder_layers": 3})
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return Batch.from_rows([[5, 6, 7, 8], [9, 10], [11, 12, 13]], [[20, 21, 22], [23, 24, 25, 26], [27]])
+
+
+def transformer(config: ModelConfig, seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(config, 40)
+
+
+def taught(objective, student: ModelConfig, teacher: Transformer | None, **options):
+    made = make_objective(objective, student, 0.1, seed=1)
+    config = TeacherConfig(model="self" if teacher is None else "elsewhere", **options)
+    known = None
+    if teacher is not None:
+        known = teacher, DepthMenu.every_prefix(teacher.config.encoder_layers, teacher.config.decoder_layers)
+    made.teaching = make_teaching(config, known, made)
+    return made
+
+
+def real(batch: Batch):
+    return batch.source != 0, batch.target_out != 0
+
+
+def plain(model, batch, sub):
+    """Label-smoothed cross-entropy, log-probabilities at the real target tokens, and states, one sub-network."""
+    logits = model(batch.source, batch.target_in, sub, batch.source_padding)[real(batch)[1]]
+    target = batch.target_out[real(batch)[1]]
+    return F.cross_entropy(logits, target, label_smoothing=0.1), logits
+
+
+def of_layers(objective, side, states, teacher_states, mask):
+    """Eq. 3, with the objective's own projections."""
+    total = 0.0
+    for own, state in enumerate(states, 1):
+        match = objective.teaching.matches[f"{side}_{len(states)}_{own}"]
+        target = match.fused([one[mask] for one in teacher_states])
+        target = target if match.project is None else match.project(target)
+        total = total + ((state[mask] - target) ** 2).mean()
+    return total
+
+
+def gradients(loss, *modules):
+    parameters = [p for module in modules for p in module.parameters()]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+
+
+def assert_same(loss, expected, *modules):
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    for mine, other in zip(gradients(loss, *modules), gradients(expected, *modules), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_documented_maps_are_the_real_ones():
+    assert set(get_args(MapName)) == set(MAPS)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("depth", [None, "5-4"])
+def test_the_whole_loss_of_a_plain_student(batch, name, depth):
+    """(1 - eta - lambda) CE + eta KD + lambda CKD, from a wider and deeper teacher, at a depth of it."""
+    model, teacher = transformer(STUDENT), transformer(LARGE, 2)
+    objective = taught(Vanilla(), STUDENT, teacher, map=name, depth=depth, eta=0.2, temperature=1.5, **{"lambda": 0.3})
+    sub = SubNetwork.prefix(*(int(part) for part in (depth or "6-6").split("-")))
+    loss = objective(model, batch, 1)
+    assert loss.terms == batch.target_tokens
+
+    teacher.eval()
+    with torch.no_grad():
+        q = (plain(teacher, batch, sub)[1] / 1.5).softmax(-1)
+        shown = teacher.encode(batch.source, sub, batch.source_padding)
+    ce, logits = plain(model, batch, model.full)
+    kd = 1.5**2 * F.cross_entropy(logits / 1.5, q)
+    ckd = of_layers(
+        objective, "encoder", model.encode(batch.source, model.full, batch.source_padding), shown, real(batch)[0]
+    )
+    assert_same(loss.total, 0.5 * ce + 0.2 * kd + 0.3 * ckd, model, objective)
+    for part, expected in (("ce", ce), ("kd", kd), ("ckd", ckd)):
+        torch.testing.assert_close(loss.parts[part], expected.detach())
+    for own, layers in layer_map(name, len(sub.encoder), 2).items():
+        assert objective.teaching.matches[f"encoder_2_{own}"].layers == layers
+
+
+def test_rkd_matches_outputs_alone_and_has_nothing_to_train(batch):
+    model, teacher = transformer(STUDENT), transformer(LARGE, 2).eval()
+    objective = taught(Vanilla(), STUDENT, teacher, method="rkd")
+    assert list(objective.parameters()) == []
+    ce, logits = plain(model, batch, model.full)
+    q = plain(teacher, batch, teacher.full)[1].softmax(-1).detach()
+    loss = objective(model, batch, 1)
+    assert_same(loss.total, 0.9 * ce + 0.1 * F.cross_entropy(logits, q), model)
+    assert set(loss.parts) == {"nll", "ce", "kd"}
+
+
+def test_pkd_with_attention_and_the_decoder_side(batch):
+    model, teacher = transformer(STUDENT), transformer(LARGE, 2)
+    objective = taught(Vanilla(), STUDENT, teacher, method="pkd", attention=True, sides="both", eta=0.0)
+    loss = objective(model, batch, 1)
+    assert set(loss.parts) == {"nll", "ce", "pkd", "attention"}
+    teacher.eval()
+    source, target = real(batch)
+    student_seen, teacher_seen = [], []
+    states = model.encode(batch.source, model.full, batch.source_padding, student_seen)
+    with torch.no_grad():
+        shown = teacher.encode(batch.source, teacher.full, batch.source_padding, teacher_seen)
+        of_decoder = teacher.decode(batch.target_in, teacher.memory(shown[-1]), teacher.full, batch.source_padding)
+    decoded = model.decode(batch.target_in, model.memory(states[-1]), model.full, batch.source_padding)
+    layers = of_layers(objective, "encoder", states, shown, source)
+    layers = layers + of_layers(objective, "decoder", decoded, of_decoder, target)
+    attention = 0.0
+    for own, other in ((0, 2), (1, 5)):  # heads differ, so their means are compared
+        q, p = teacher_seen[other].mean(1), student_seen[own].mean(1)
+        apart = torch.where(q > 0, q * (q.clamp(min=1e-30).log() - p.clamp(min=1e-30).log()), 0.0).sum(-1)
+        attention = attention + apart[source].mean()
+    ce = plain(model, batch, model.full)[0]
+    assert_same(loss.total, 0.3 * ce + 0.7 * (layers + attention), model, objective)
+
+
+@pytest.mark.parametrize("sides", ["encoder", "decoder", "both"])
+def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides):
+    """The deepest exit learns from the references alone, and no gradient reaches it as a teacher."""
+    model = transformer(DEEP)
+    exact = TiedMultiConfig(name="tied-multi", mode="exact")
+    objective = taught(exact, DEEP, None, sides=sides, eta=0.2, **{"lambda": 0.3})
+    source, target = real(batch)
+    with torch.no_grad():
+        q = plain(model, batch, model.full)[1].softmax(-1)
+        shown = model.encode(batch.source, model.full, batch.source_padding)
+        of_decoder = model.decode(batch.target_in, model.memory(shown[-1]), model.full, batch.source_padding)
+    total = 0.0
+    for n in range(1, 5):
+        for m in range(1, 4):
+            sub = SubNetwork.prefix(n, m)
+            ce, logits = plain(model, batch, sub)
+            states = model.encode(batch.source, sub, batch.source_padding)
+            decoded = model.decode(batch.target_in, model.memory(states[-1]), sub, batch.source_padding)
+            whole = {"encoder": n == 4, "decoder": m == 3, "both": n == 4 and m == 3}
+            eta, share = (0.0 if whole["both"] else 0.2), (0.0 if whole[sides] else 0.3)
+            layers = torch.zeros(())
+            if sides != "decoder" and n < 4:
+                layers = layers + of_layers(objective, "encoder", states, shown, source)
+            if sides != "encoder" and m < 3:
+                layers = layers + of_layers(objective, "decoder", decoded, of_decoder, target)
+            total = total + (1 - eta - share) * ce + eta * F.cross_entropy(logits, q) + 0.3 * layers
+    assert_same(objective(model, batch, 1).total, total / 12, model, objective)
+    assert model.training
+
+
+def test_sampled_exits_estimate_the_same_without_bias(batch):
+    model = transformer(DEEP)
+    exact, sampled = (
+        taught(TiedMultiConfig(name="tied-multi", mode=mode, weights="linear"), DEEP, None, eta=0.3)
+        for mode in ("exact", "sampled")
+    )
+    with torch.no_grad():
+        totals = torch.stack([sampled(model, batch, step).total for step in range(600)])
+        expected = exact(model, batch, 0).total
+    assert abs(float(totals.mean() - expected)) < 4 * float(totals.std()) / 600**0.5
+
+
+def test_drawn_depths_leave_the_projections_of_others_with_zero_gradients(batch):
+    model = transformer(DEEP)
+    layerdrop = taught(LayerDropConfig(name="layerdrop", encoder_p=0.5), DEEP, transformer(LARGE, 2))
+    flexible = taught(FlexibleConfig(name="flexible", encoder_tasks=1, decoder_tasks=1), DEEP, transformer(LARGE, 2))
+    for objective in (layerdrop, flexible):
+        ran = set()
+        for step in range(8):
+            objective.zero_grad()
+            objective(model, batch, step).total.backward()
+            depths = {
+                name.split("_")[1]
+                for name, match in objective.teaching.matches.items()
+                if float(match.project.weight.grad.abs().sum()) > 0
+            }
+            assert len(depths) == 1
+            ran |= depths
+        assert len(ran) > 1
+
+
+def test_the_teacher_is_frozen_and_no_part_of_what_is_trained_or_stored(batch):
+    model, teacher = transformer(STUDENT), transformer(LARGE, 2)
+    objective = taught(Vanilla(), STUDENT, teacher)
+    first, second = (objective(model, batch, 1).total for _ in range(2))
+    assert torch.equal(first, second)  # its dropout of 0.1 is off
+    assert not any(p.requires_grad for p in teacher.parameters())
+    names = [f"teaching.matches.encoder_2_{layer}.project.{kind}" for layer in (1, 2) for kind in ("weight", "bias")]
+    assert list(objective.state_dict()) == names
+    assert torch.equal(next(taught(Vanilla(), STUDENT, teacher).parameters()), next(objective.parameters()))
+
+
+def test_explicit_maps(batch):
+    teacher = transformer(LARGE, 2)
+    objective = taught(Vanilla(), STUDENT, teacher, map={2: (4, 6)})
+    assert {key: match.layers for key, match in objective.teaching.matches.items()} == {"encoder_2_2": (4, 6)}
+    assert torch.isfinite(objective(transformer(STUDENT), batch, 1).total)
+    with pytest.raises(UserError, match="7"):
+        taught(Vanilla(), STUDENT, teacher, map={1: (1, 7)})
+    with pytest.raises(UserError, match="student of one depth"):
+        taught(TiedMultiConfig(name="tied-multi"), DEEP, teacher, map={1: (1, 3)})
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(UserError, match="several depths"):
+        taught(Vanilla(), STUDENT, None)
+    with pytest.raises(UserError, match="7-7"):
+        taught(Vanilla(), STUDENT, transformer(LARGE), depth="7-7")
+    for options, words in (
+        ({"eta": 0.5, "lambda": 0.6}, "more than 1"),
+        ({"method": "pkd", "map": "overlap"}, "use method: ckd"),
+        ({"method": "pkd", "map": {1: (1, 2)}}, "use method: ckd"),
+        ({"method": "pkd", "fusion": "mean"}, "nothing to combine"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TeacherConfig(model="self", **options)
+    assert TeacherConfig(model="self", method="rkd", map="skip", **{"lambda": 0.9}).idle_keys() == ["map", "lambda"]

@@ -1,0 +1,101 @@
+"""Training with a teacher, on real small runs."""
+
+import shutil
+
+import pytest
+import torch
+from conftest import run_recipe, save_changed, toy_pairs, weights_of
+
+import anydepth
+from anydepth.errors import UserError
+from anydepth.evaluate.metrics import score
+from anydepth.train.checkpoint import average_checkpoints, load_tensors
+from anydepth.train.logs import read_log
+
+SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=4"]
+SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "objective={name: vanilla}"]
+
+
+def test_a_student_learns_from_a_wider_teacher_and_forgets_it(toy_recipe, toy_run, tmp_path):
+    run = tmp_path / "run"
+    teacher = f"teacher={{model: {toy_run}, method: ckd, map: overlap, attention: true, lambda: 0.3}}"
+    run_recipe(toy_recipe, run, *SMALL, "train.steps=300", "train.rate=2.0e-2", teacher)
+    student = anydepth.load(run)
+    assert student.menu.names == ["1-1"]
+    assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
+    assert not [name for name in weights_of(run) if "match" in name or "teach" in name]
+    assert str(toy_run.parent) not in (run / "model" / "README.md").read_text("utf-8")
+    pairs = toy_pairs(40, seed=77)
+    outputs = student.translate([source for source, _ in pairs])
+    assert score(outputs, [target for _, target in pairs]).bleu > 50
+    records = [record for record in read_log(run) if record["kind"] == "train"]
+    for record in records:
+        parts = 0.6 * record["ce"] + 0.1 * record["kd"] + 0.3 * (record["ckd"] + record["attention"])
+        assert record["loss"] == pytest.approx(parts, rel=1e-4)
+    for part in ("ce", "kd", "ckd"):
+        assert records[-1][part] < records[0][part]
+
+
+def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path):
+    changes = [*SMALL, *SHORT, "train.schedule=inverse-sqrt", f"teacher={{model: {toy_run}, map: regular}}"]
+    run_recipe(toy_recipe, tmp_path / "whole", *changes)
+    run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
+    before = load_tensors(tmp_path / "parts", 4, "objective")
+    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    whole, parts = (load_tensors(tmp_path / name, 8, "objective") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys() == before.keys() != set()
+    for name in whole:
+        assert torch.equal(whole[name], parts[name])
+        assert not torch.equal(before[name], parts[name])
+    students = [average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts")]
+    for name in students[0]:
+        assert torch.equal(students[0][name], students[1][name])
+
+
+def test_a_model_can_teach_itself(toy_recipe, tmp_path):
+    for objective in ("{name: tied-multi}", "{name: flexible}", "{name: layerdrop}"):
+        run = tmp_path / objective[7:-1]
+        run_recipe(toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, lambda: 0.2}")
+        records = [record for record in read_log(run) if record["kind"] == "train"]
+        assert records[-1]["loss"] < records[0]["loss"]
+        assert {"ce", "kd", "ckd"} <= set(records[-1])
+        assert anydepth.load(run).menu.names == ["1-1", "1-2", "2-1", "2-2"]
+
+
+def test_the_teacher_must_stay_the_same_and_a_finished_student_needs_none(toy_recipe, toy_run, tmp_path):
+    teacher, run = tmp_path / "teacher", tmp_path / "run"
+    shutil.copytree(toy_run / "model", teacher)
+    changes = [*SMALL, *SHORT, f"teacher={{model: {teacher}, method: rkd}}"]
+    run_recipe(toy_recipe, run, *changes)
+    shutil.rmtree(teacher)
+    assert "this run has finished" in run_recipe(toy_recipe, run, *changes)
+    save_changed(toy_run, teacher)
+    with pytest.raises(UserError, match=r"teacher\.model is no longer the model"):
+        run_recipe(toy_recipe, run, *changes, "train.steps=10")
+
+
+def test_what_cannot_teach_is_refused_before_anything_is_written(toy_recipe, toy_run, tmp_path):
+    other = tmp_path / "other"
+    run_recipe(toy_recipe, other, *SMALL, "train.steps=1", "data.vocabulary=300")
+    run, teacher = tmp_path / "run", f"teacher.model={toy_run}"
+    for changes, words in (
+        ([teacher, f"data.tokenizer={other}"], r"the teacher has another vocabulary than data\.tokenizer"),
+        ([teacher, f"init_from={other}", "model={}"], "the teacher has another vocabulary than init_from"),
+        ([teacher, "model.max_length=128", "data.max_tokens=64"], r"set it to 63"),
+        ([teacher, "teacher.depth=3-3"], "3-3"),
+        ([teacher, "teacher.map={1: [1, 3]}"], "3"),
+        (["teacher.model=nowhere"], "there is no model at nowhere"),
+        (["teacher.model=self"], "several depths"),
+        ([teacher, "teacher.map=overlapping"], "teacher.map"),
+        ([teacher, "teacher.lambda=0.95"], "more than 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run_recipe(toy_recipe, run, *SMALL, *changes)
+    assert not run.exists()
+
+
+def test_keys_without_effect_are_noted_for_teachers(toy_recipe, toy_run, tmp_path):
+    teacher = f"teacher={{model: {toy_run}, method: rkd, map: skip, lambda: 0.5}}"
+    said = run_recipe(toy_recipe, tmp_path / "run", *SMALL, *SHORT, "train.steps=1", teacher)
+    assert "teacher.map has no effect" in said
+    assert "teacher.lambda has no effect" in said
