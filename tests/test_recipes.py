@@ -22,7 +22,8 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 def test_a_shipped_recipe_runs_two_steps_and_translates(path, tmp_path, toy_run):
     source, target = write_corpus(tmp_path, 300)
     corpus = f"{{source: {source}, target: {target}}}"
-    teacher = [f"teacher.model={toy_run}", "data.max_tokens=40"] if "teacher" in yaml.safe_load(path.read_text()) else []
+    has_teacher = "teacher" in yaml.safe_load(path.read_text("utf-8"))
+    teacher = [f"teacher.model={toy_run}", "data.max_tokens=40"] if has_teacher else []
     recipe = read_recipe(
         path,
         [
