@@ -8,7 +8,7 @@ from pathlib import Path
 import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
-TOP = {"recipe", "selecting", "cli"}
+TOP = {"foundations", "recipe", "selecting", "cli"}
 RUNNING = {"select", "infer", "evaluate", "artifact"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
@@ -22,6 +22,7 @@ FORBIDDEN = {
     "infer": {"evaluate", "artifact"} | TRAINING | TOP,
     "evaluate": TRAINING | TOP,
     "artifact": {"evaluate"} | TRAINING | TOP,
+    "foundations": {"recipe", "selecting", "cli"},
     "recipe": {"selecting", "cli"},
     "selecting": {"recipe", "cli"},
 }
@@ -51,7 +52,7 @@ def test_imports_point_one_way():
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
-for room in ("objectives", "train", "recipe", "selecting"):
+for room in ("objectives", "train", "foundations", "recipe", "selecting"):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
 
     @model_validator(mode="before")
     @classmethod
     def _no_truth_for_numbers(cls, values: Any) -> Any:
         """YAML reads `yes` and `on` as true, which Python would count as 1."""
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         for name, value in values.items() if isinstance(values, dict) else ():
-            field = cls.model_fields.get(name)
+            field = fields.get(name)
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(f"{name} cannot be true or false")
         return values
@@ -203,8 +204,6 @@ class TeacherConfig(Section):
     The loss is (1 - eta - lambda) x the objective's + eta x that with the teacher's outputs + lambda x that of layers.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True)
-
     model: Literal["self"] | Path = Field(
         description="a finished model or run with the same vocabulary, whose tokenizer is then used; or self: the "
         "deepest exit of the model in training teaches its shallower ones, under an objective with several depths"
@@ -225,9 +224,14 @@ class TeacherConfig(Section):
         description="how ckd combines them: side by side, then projected; their mean; or a learnt mean of all layers",
     )
     project: Literal["teacher", "student"] = Field(
-        "teacher",
-        description="what is projected where widths differ: the teacher onto the student, compared by mean square; or "
-        "the student onto the teacher, compared by direction",
+        "student",
+        description="what is brought to the other's width where they differ or layers stand side by side: the "
+        "student's layer (the authors' code), or the teacher's (the paper)",
+    )
+    distance: Literal["direction", "square"] = Field(
+        "direction",
+        description="how layers are compared: scaled to length 1 (the authors' code), or as they are (the paper); "
+        "square with project: teacher can be minimised by shrinking both",
     )
     attention: bool = Field(False, description="pkd and ckd: match the encoder's self-attention too")
     sides: Literal["encoder", "decoder", "both"] = Field(
@@ -237,30 +241,69 @@ class TeacherConfig(Section):
     eta: float = Field(0.1, ge=0, le=1, description="what the teacher's outputs count")
     lambda_: float = Field(0.7, alias="lambda", ge=0, le=1, description="what its layers count (pkd and ckd)")
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model_is_a_path(cls, value: Any) -> Any:
+        if not isinstance(value, str | Path) or not str(value).strip():
+            raise ValueError("give a finished model or run, or self")
+        return value
+
+    @field_validator("map", mode="before")
+    @classmethod
+    def _map_is_a_name_or_layers(cls, value: Any) -> Any:
+        """One layer need not stand in a list."""
+        if isinstance(value, dict):
+            value = {own: layers if isinstance(layers, list | tuple) else [layers] for own, layers in value.items()}
+            if _all_layers([number for own, layers in value.items() for number in (own, *layers)]):
+                return value
+        elif value is None or value in get_args(MapName):
+            return value
+        raise ValueError(f"choose from {', '.join(get_args(MapName))}, or give layers such as {{1: [1, 3], 2: [4, 6]}}")
+
+    @property
+    def matches_layers(self) -> bool:
+        return self.method != "rkd" and self.lambda_ > 0
+
     @model_validator(mode="after")
     def _weights_leave_room(self) -> "TeacherConfig":
-        if self.eta + (0 if self.method == "rkd" else self.lambda_) > 1:
+        of_layers = 0 if self.method == "rkd" else self.lambda_
+        if self.eta + of_layers > 1:
             raise ValueError("eta and lambda are shares of the loss: together they cannot be more than 1")
+        if of_layers == 1:
+            raise ValueError("with a lambda of 1 nothing trains the outputs: leave something for them")
         return self
 
     @model_validator(mode="after")
     def _one_layer_for_pkd(self) -> "TeacherConfig":
         one_each = isinstance(self.map, dict) and all(len(layers) == 1 for layers in self.map.values())
         if self.method == "pkd" and not (one_each or self.map in (None, "last")):
-            raise ValueError("pkd takes one layer of the teacher for each of the student: for several use method: ckd")
+            raise ValueError(
+                "pkd takes one layer of the teacher for each of the student: set map to last or to single layers, or "
+                "use method: ckd"
+            )
         if self.method == "pkd" and self.fusion != "concat":
             raise ValueError("pkd has nothing to combine: for fusion use method: ckd")
         return self
 
     def idle_keys(self) -> list[str]:
         """What was given and has no effect."""
-        idle = {
-            "rkd": ("map", "fusion", "project", "attention", "sides", "lambda_"),
-            "pkd": (),
-            "ckd": ("map",) if self.fusion == "attention" else (),
-        }[self.method]
-        keys = (*idle, "depth") if self.model == "self" else idle
-        return [key.rstrip("_") for key in keys if key in self.model_fields_set]
+        keys: list[str] = []
+        if not self.matches_layers:
+            keys += ["map", "fusion", "project", "distance", "attention", "sides"]
+        if self.method == "rkd":
+            keys.append("lambda_")
+        if self.fusion == "attention":
+            keys.append("map")
+        if self.sides == "decoder" and self.attention:
+            keys.append("attention")
+        if self.model == "self":
+            keys.append("depth")
+        return [key.rstrip("_") for key in dict.fromkeys(keys) if key in self.model_fields_set]
+
+
+def _all_layers(numbers: list[Any]) -> bool:
+    """Also as text, which is what JSON makes of the keys of a mapping."""
+    return all(str(number).isdecimal() and int(number) >= 1 for number in numbers)
 
 
 Moment = Annotated[float, Field(ge=0, lt=1)]

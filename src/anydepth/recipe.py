@@ -11,27 +11,26 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from anydepth import artifact
-from anydepth.config import DataConfig, ModelConfig, Recipe
+from anydepth.config import DataConfig, Recipe
 from anydepth.errors import UserError
 from anydepth.files import only_process, read_json, write_atomically
-from anydepth.infer.translator import Translator
+from anydepth.foundations import Foundations
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.objectives import TranslationObjective, make_objective, make_teaching
-from anydepth.text import Batch, BatchStream, Prepared, Tokenizer, prepare
+from anydepth.text import Batch, BatchStream, Prepared, prepare
 from anydepth.train import Trainer
-from anydepth.train.checkpoint import average_checkpoints, read_state, saved_steps
+from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import model_tensors
 from anydepth.train.validation import TranslationValidator
 
 VALIDATION_BATCH = 64
-FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
-    start, teacher = _start(recipe, run), _teacher(recipe, run)
-    recipe, config = _completed(recipe, start, run), recipe.train
+    models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
+    recipe, config = models.completed(recipe, run), recipe.train
     if recipe.data.max_tokens >= recipe.model.max_length:
         raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
     device = choose_device(config.device)
@@ -40,12 +39,12 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if depth not in objective.menu().names:
             names = ", ".join(objective.menu().names)
             raise UserError(f"train.valid_depths: there is no depth {depth} in this model; it has: {names}")
-    if teacher is not None:
-        _check_teacher(teacher, recipe, run)
-    if recipe.teacher is not None and (teacher is not None or recipe.teacher.model == "self"):
-        known = None if teacher is None else (teacher.model, teacher.menu)
-        objective.teaching = make_teaching(recipe.teacher, known, objective)
-    for warning in [*objective.warnings(), *_idle_keys(recipe)]:
+    models.check_teacher(recipe, run)
+    if recipe.teacher is not None and (models.teacher is not None or recipe.teacher.model == "self"):
+        teacher = None if models.teacher is None else (models.teacher.model, models.teacher.menu)
+        objective.teaching = make_teaching(recipe.teacher, teacher, objective)
+    idle = [f"teacher.{key} has no effect here" for key in (recipe.teacher.idle_keys() if recipe.teacher else [])]
+    for warning in [*objective.warnings(), *idle]:
         console.print(f"note: {warning}", highlight=False, soft_wrap=True)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -54,16 +53,15 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if _has_finished(run, config.steps):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
-        _check_unchanged("init_from", start, run / "start.json")
-        _check_unchanged("teacher.model", teacher, run / "teacher.json")
+        models.check_unchanged(run)
         prepared = prepare(recipe.data, run / "data", config.seed)
         write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
         _report(prepared, console)
 
         torch.manual_seed(config.seed)
         model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
-        if start is not None:
-            model.load_state_dict(model_tensors(start.model), strict=False)  # a shared matrix is there once
+        if models.start is not None:
+            model.load_state_dict(model_tensors(models.start.model), strict=False)  # a shared matrix is there once
         stream = BatchStream(prepared.train, config.batch_tokens, config.seed)
         validator = _validator(recipe, prepared, objective, device)
         trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
@@ -77,83 +75,6 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         soft_wrap=True,
     )
     return run / "model"
-
-
-def _start(recipe: Recipe, run: Path) -> Translator | None:
-    """The model to start from. A run that has finished, or has a checkpoint to go on from, needs no other."""
-    if recipe.init_from is None or _has_finished(run, recipe.train.steps):
-        return None
-    if any(read_state(run, step) for step in saved_steps(run)):
-        return None
-    return artifact.load(recipe.init_from)
-
-
-def _completed(recipe: Recipe, start: Translator | None, run: Path) -> Recipe:
-    """A recipe with `init_from` has the model section and the tokenizer of the model it starts from; one with a
-    teacher, and no tokenizer of its own, that of the teacher."""
-    if recipe.init_from is None:
-        if recipe.teacher is None or recipe.teacher.model == "self" or recipe.data.tokenizer is not None:
-            return recipe
-        data = recipe.data.model_copy(update={"tokenizer": recipe.teacher.model})
-        return recipe.model_copy(update={"data": data})
-    if recipe.data.tokenizer not in (None, recipe.init_from):
-        raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
-    data = recipe.data.model_copy(update={"tokenizer": recipe.init_from})
-    there = _earlier_model(run) if start is None else start.model.config
-    asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
-    for key, value in asked.items():
-        if key not in FREE_TO_CHANGE and value != getattr(there, key):
-            raise UserError(
-                f"model.{key} is {value} but that of {recipe.init_from} is {getattr(there, key)}: "
-                "leave out the section (--set 'model={}')"
-            )
-    return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
-
-
-def _earlier_model(run: Path) -> ModelConfig:
-    advice = f"restore it, or give another folder than {run} with --out"
-    try:
-        return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
-    except ValidationError as error:
-        raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error
-
-
-def _teacher(recipe: Recipe, run: Path) -> Translator | None:
-    """The model that teaches, if it is another one. A run that has finished needs none."""
-    if recipe.teacher is None or recipe.teacher.model == "self" or _has_finished(run, recipe.train.steps):
-        return None
-    return artifact.load(recipe.teacher.model, recipe.train.device)
-
-
-def _idle_keys(recipe: Recipe) -> list[str]:
-    return [f"teacher.{key} has no effect here" for key in (recipe.teacher.idle_keys() if recipe.teacher else [])]
-
-
-def _check_teacher(teacher: Translator, recipe: Recipe, run: Path) -> None:
-    """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
-    prepared = run / "data" / "tokenizer.model"  # a resumed run no longer needs what it began with
-    used = prepared if prepared.exists() else recipe.data.tokenizer
-    if used is not None and Tokenizer.load(used).to_bytes() != teacher.tokenizer.to_bytes():
-        key = "data.tokenizer" if recipe.init_from is None else "init_from"
-        raise UserError(f"the teacher has another vocabulary than {key}: leave that out, or choose another teacher")
-    if teacher.longest_source < recipe.data.max_tokens:
-        raise UserError(
-            f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {teacher.longest_source} sub-words: "
-            f"set it to {teacher.longest_source}"
-        )
-
-
-def _check_unchanged(key: str, model: Translator | None, path: Path) -> None:
-    """A run killed before its first checkpoint begins anew: from the same weights, and with text in their sub-words.
-    Its teacher must stay the same all along."""
-    if model is None:
-        return
-    found = {"fingerprint": model.fingerprint}
-    if path.exists() and read_json(path, f"delete {path.parent} and give the same command again") != found:
-        raise UserError(
-            f"{key} is no longer the model that {path.parent} was begun with: restore it, or give another --out"
-        )
-    write_atomically(path, json.dumps(found) + "\n")
 
 
 @contextmanager
@@ -174,11 +95,22 @@ def _check_same(recipe: Recipe, run: Path) -> None:
     old = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
     with suppress(ValidationError):  # an earlier version knew fewer keys: what it did is what they are by default
         old = Recipe.model_validate(old).model_dump(mode="json")
-    changed = [key for key in _different_keys(old, recipe.model_dump(mode="json")) if key != "train.steps"]
+    new = recipe.model_dump(mode="json")
+    free = {"train.steps", *_moved_teacher(old, new)}
+    changed = [key for key in _different_keys(old, new) if key not in free]
     if changed:
         raise UserError(
             f"{run} was begun with another {', '.join(changed)}: give the same recipe to go on, or another --out"
         )
+
+
+def _moved_teacher(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Where a teacher lies may change, if it is the same one, and the place of its tokenizer with it."""
+    before, now = (recipe.get("teacher") or {"model": "self"} for recipe in (old, new))
+    if "self" in (before["model"], now["model"]):
+        return []
+    brought = [recipe["data"]["tokenizer"] == teacher["model"] for recipe, teacher in ((old, before), (new, now))]
+    return ["teacher.model", "data.tokenizer"] if all(brought) else ["teacher.model"]
 
 
 def _has_finished(run: Path, steps: int) -> bool:

@@ -46,6 +46,15 @@ def test_equals_torch_with_gradients(monkeypatch, generator, smoothing, temperat
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=2e-5)
 
 
+def test_where_nothing_counts_the_gradient_is_zero(generator):
+    features = torch.randn(1, 5, 4, generator=generator, requires_grad=True)
+    matrix = torch.randn(7, 4, generator=generator, requires_grad=True)
+    nothing = torch.zeros(1, 5)
+    soft = Soft(features.detach()[0], matrix.detach(), nothing)
+    total = cross_entropy(features, matrix, torch.arange(5), nothing, 0.1, soft).total
+    assert all(float(g.abs().sum()) == 0 for g in torch.autograd.grad(total, [features, matrix]))
+
+
 def test_works_without_gradient():
     matrix = torch.nn.Parameter(torch.ones(5, 3))
     with torch.no_grad():

@@ -54,11 +54,17 @@ def plain(model, batch, sub):
 def of_layers(objective, side, states, teacher_states, mask):
     """Eq. 3, with the objective's own projections."""
     total = 0.0
-    for own, state in enumerate(states, 1):
-        match = objective.teaching.matches[f"{side}_{len(states)}_{own}"]
-        target = match.fused([one[mask] for one in teacher_states])
-        target = target if match.project is None else match.project(target)
-        total = total + ((state[mask] - target) ** 2).mean()
+    for own, match in objective.teaching.matches[side][str(len(states))].items():
+        target = match.fused({layer: one[mask] for layer, one in enumerate(teacher_states, 1)})
+        state = states[int(own) - 1][mask]
+        if match.project is not None and match.onto_student:
+            target = match.project(target)
+        elif match.project is not None:
+            state = match.project(state)
+        if match.by_direction:
+            total = total + (2 - 2 * F.cosine_similarity(state, target, dim=-1)).mean()
+        else:
+            total = total + ((state - target) ** 2).mean()
     return total
 
 
@@ -80,10 +86,12 @@ def test_the_documented_maps_are_the_real_ones():
 
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("depth", [None, "5-4"])
-def test_the_whole_loss_of_a_plain_student(batch, name, depth):
+@pytest.mark.parametrize("form", [{}, {"project": "teacher", "distance": "square"}])
+def test_the_whole_loss_of_a_plain_student(batch, name, depth, form):
     """(1 - eta - lambda) CE + eta KD + lambda CKD, from a wider and deeper teacher, at a depth of it."""
     model, teacher = transformer(STUDENT), transformer(LARGE, 2)
-    objective = taught(Vanilla(), STUDENT, teacher, map=name, depth=depth, eta=0.2, temperature=1.5, **{"lambda": 0.3})
+    shares = {"eta": 0.2, "lambda": 0.3}
+    objective = taught(Vanilla(), STUDENT, teacher, map=name, depth=depth, temperature=1.5, **shares, **form)
     sub = SubNetwork.prefix(*(int(part) for part in (depth or "6-6").split("-")))
     loss = objective(model, batch, 1)
     assert loss.terms == batch.target_tokens
@@ -101,7 +109,7 @@ def test_the_whole_loss_of_a_plain_student(batch, name, depth):
     for part, expected in (("ce", ce), ("kd", kd), ("ckd", ckd)):
         torch.testing.assert_close(loss.parts[part], expected.detach())
     for own, layers in layer_map(name, len(sub.encoder), 2).items():
-        assert objective.teaching.matches[f"encoder_2_{own}"].layers == layers
+        assert objective.teaching.matches["encoder"]["2"][str(own)].layers == layers
 
 
 def test_rkd_matches_outputs_alone_and_has_nothing_to_train(batch):
@@ -122,17 +130,16 @@ def test_pkd_with_attention_and_the_decoder_side(batch):
     assert set(loss.parts) == {"nll", "ce", "pkd", "attention"}
     teacher.eval()
     source, target = real(batch)
-    student_seen, teacher_seen = [], []
-    states = model.encode(batch.source, model.full, batch.source_padding, student_seen)
+    states = model.encode(batch.source, model.full, batch.source_padding, watch=True)
     with torch.no_grad():
-        shown = teacher.encode(batch.source, teacher.full, batch.source_padding, teacher_seen)
+        shown = teacher.encode(batch.source, teacher.full, batch.source_padding, watch=True)
         of_decoder = teacher.decode(batch.target_in, teacher.memory(shown[-1]), teacher.full, batch.source_padding)
     decoded = model.decode(batch.target_in, model.memory(states[-1]), model.full, batch.source_padding)
     layers = of_layers(objective, "encoder", states, shown, source)
     layers = layers + of_layers(objective, "decoder", decoded, of_decoder, target)
     attention = 0.0
     for own, other in ((0, 2), (1, 5)):  # heads differ, so their means are compared
-        q, p = teacher_seen[other].mean(1), student_seen[own].mean(1)
+        q, p = shown.attention[other].mean(1), states.attention[own].mean(1)
         apart = torch.where(q > 0, q * (q.clamp(min=1e-30).log() - p.clamp(min=1e-30).log()), 0.0).sum(-1)
         attention = attention + apart[source].mean()
     ce = plain(model, batch, model.full)[0]
@@ -140,10 +147,11 @@ def test_pkd_with_attention_and_the_decoder_side(batch):
 
 
 @pytest.mark.parametrize("sides", ["encoder", "decoder", "both"])
-def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides):
+@pytest.mark.parametrize("weights", ["uniform", "linear"])
+def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides, weights):
     """The deepest exit learns from the references alone, and no gradient reaches it as a teacher."""
     model = transformer(DEEP)
-    exact = TiedMultiConfig(name="tied-multi", mode="exact")
+    exact = TiedMultiConfig(name="tied-multi", mode="exact", weights=weights)
     objective = taught(exact, DEEP, None, sides=sides, eta=0.2, **{"lambda": 0.3})
     source, target = real(batch)
     with torch.no_grad():
@@ -164,8 +172,9 @@ def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides):
                 layers = layers + of_layers(objective, "encoder", states, shown, source)
             if sides != "encoder" and m < 3:
                 layers = layers + of_layers(objective, "decoder", decoded, of_decoder, target)
-            total = total + (1 - eta - share) * ce + eta * F.cross_entropy(logits, q) + 0.3 * layers
-    assert_same(objective(model, batch, 1).total, total / 12, model, objective)
+            loss = (1 - eta - share) * ce + eta * F.cross_entropy(logits, q) + 0.3 * layers
+            total = total + float(objective.weights()[n - 1, m - 1]) * loss
+    assert_same(objective(model, batch, 1).total, total, model, objective)
     assert model.training
 
 
@@ -191,9 +200,9 @@ def test_drawn_depths_leave_the_projections_of_others_with_zero_gradients(batch)
             objective.zero_grad()
             objective(model, batch, step).total.backward()
             depths = {
-                name.split("_")[1]
-                for name, match in objective.teaching.matches.items()
-                if float(match.project.weight.grad.abs().sum()) > 0
+                depth
+                for depth, matches in objective.teaching.matches["encoder"].items()
+                if sum(float(p.grad.abs().sum()) for p in matches.parameters()) > 0
             }
             assert len(depths) == 1
             ran |= depths
@@ -206,7 +215,7 @@ def test_the_teacher_is_frozen_and_no_part_of_what_is_trained_or_stored(batch):
     first, second = (objective(model, batch, 1).total for _ in range(2))
     assert torch.equal(first, second)  # its dropout of 0.1 is off
     assert not any(p.requires_grad for p in teacher.parameters())
-    names = [f"teaching.matches.encoder_2_{layer}.project.{kind}" for layer in (1, 2) for kind in ("weight", "bias")]
+    names = [f"teaching.matches.encoder.2.{layer}.project.{kind}" for layer in (1, 2) for kind in ("weight", "bias")]
     assert list(objective.state_dict()) == names
     assert torch.equal(next(taught(Vanilla(), STUDENT, teacher).parameters()), next(objective.parameters()))
 
@@ -214,10 +223,11 @@ def test_the_teacher_is_frozen_and_no_part_of_what_is_trained_or_stored(batch):
 def test_explicit_maps(batch):
     teacher = transformer(LARGE, 2)
     objective = taught(Vanilla(), STUDENT, teacher, map={2: (4, 6)})
-    assert {key: match.layers for key, match in objective.teaching.matches.items()} == {"encoder_2_2": (4, 6)}
+    assert {key: match.layers for key, match in objective.teaching.matches["encoder"]["2"].items()} == {"2": (4, 6)}
     assert torch.isfinite(objective(transformer(STUDENT), batch, 1).total)
-    with pytest.raises(UserError, match="7"):
-        taught(Vanilla(), STUDENT, teacher, map={1: (1, 7)})
+    for wrong, words in (({1: (1, 7)}, "7"), ({}, "empty")):
+        with pytest.raises(UserError, match=words):
+            taught(Vanilla(), STUDENT, teacher, map=wrong)
     with pytest.raises(UserError, match="student of one depth"):
         taught(TiedMultiConfig(name="tied-multi"), DEEP, teacher, map={1: (1, 3)})
 
@@ -227,12 +237,45 @@ def test_what_makes_no_sense_is_refused():
         taught(Vanilla(), STUDENT, None)
     with pytest.raises(UserError, match="7-7"):
         taught(Vanilla(), STUDENT, transformer(LARGE), depth="7-7")
+    decoder_only = FlexibleConfig(name="flexible", sides="decoder")
+    with pytest.raises(UserError, match="the encoder has one depth only"):
+        taught(decoder_only, DEEP, None)
+    taught(decoder_only, DEEP, None, sides="decoder")
     for options, words in (
         ({"eta": 0.5, "lambda": 0.6}, "more than 1"),
+        ({"eta": 0.0, "lambda": 1.0}, "nothing trains the outputs"),
+        ({"lambda": True}, "cannot be true or false"),
+        ({"map": {1: "first"}}, "choose from last"),
+        ({"map": {0: [1]}}, "choose from last"),
+        ({"map": ["last"]}, "choose from last"),
+        ({"temperature": float("inf")}, "finite"),
         ({"method": "pkd", "map": "overlap"}, "use method: ckd"),
         ({"method": "pkd", "map": {1: (1, 2)}}, "use method: ckd"),
         ({"method": "pkd", "fusion": "mean"}, "nothing to combine"),
     ):
         with pytest.raises(ValueError, match=words):
             TeacherConfig(model="self", **options)
-    assert TeacherConfig(model="self", method="rkd", map="skip", **{"lambda": 0.9}).idle_keys() == ["map", "lambda"]
+    assert TeacherConfig(model="self", method="pkd", map={1: 3, "2": 6}).map == {1: (3,), 2: (6,)}
+    for options, idle in (
+        ({"method": "rkd", "map": "skip", "lambda": 0.9}, ["map", "lambda"]),
+        ({"fusion": "attention", "map": "skip"}, ["map"]),
+        ({"lambda": 0.0, "fusion": "mean"}, ["fusion"]),
+        ({"sides": "decoder", "attention": True, "depth": "6-6"}, ["attention", "depth"]),
+        ({"map": "skip"}, []),
+    ):
+        assert TeacherConfig(model="self", **options).idle_keys() == idle
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_about_the_same_gradients(batch, kind):
+    """Of the student and of the projections, with shared layers too; a teacher that is the student itself is cast as
+    well, which must not cost the student its gradients."""
+    shared = DEEP.model_copy(update={"encoder_shared": (1, 1, 2, 2)})
+    for config, teacher in ((STUDENT, transformer(LARGE, 2)), (shared, None)):
+        model = transformer(config)
+        objective = taught(TiedMultiConfig(name="tied-multi", mode="exact"), config, teacher, attention=True)
+        whole = gradients(objective(model, batch, 1).total, model, objective)
+        with torch.autocast("cpu", dtype=kind):
+            half = gradients(objective(model, batch, 1).total, model, objective)
+        one, other = (torch.cat([g.flatten() for g in found]) for found in (whole, half))
+        assert float((one - other).norm() / one.norm()) < 0.05

@@ -36,12 +36,18 @@ def test_a_student_learns_from_a_wider_teacher_and_forgets_it(toy_recipe, toy_ru
         assert records[-1][part] < records[0][part]
 
 
-def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path):
-    changes = [*SMALL, *SHORT, "train.schedule=inverse-sqrt", f"teacher={{model: {toy_run}, map: regular}}"]
-    run_recipe(toy_recipe, tmp_path / "whole", *changes)
-    run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
+@pytest.mark.parametrize("teacher", ["{model: TOY, map: {1: [1, 2]}}", "{model: self, sides: both}"])
+def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher):
+    """Also from a teacher that has moved meanwhile, if it is the same."""
+    teaches_itself = "self" in teacher
+    student = ["model.width=16", "train.accumulate=2"] if teaches_itself else SMALL
+    common = [*student, *SHORT, "train.schedule=inverse-sqrt"]
+    shutil.copytree(toy_run / "model", tmp_path / "moved")
+    first, then = (f"teacher={teacher.replace('TOY', str(place))}" for place in (toy_run, tmp_path / "moved"))
+    run_recipe(toy_recipe, tmp_path / "whole", *common, first)
+    run_recipe(toy_recipe, tmp_path / "parts", *common, first, "train.steps=4")
     before = load_tensors(tmp_path / "parts", 4, "objective")
-    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *common, then)
     whole, parts = (load_tensors(tmp_path / name, 8, "objective") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys() == before.keys() != set()
     for name in whole:
@@ -69,6 +75,12 @@ def test_the_teacher_must_stay_the_same_and_a_finished_student_needs_none(toy_re
     run_recipe(toy_recipe, run, *changes)
     shutil.rmtree(teacher)
     assert "this run has finished" in run_recipe(toy_recipe, run, *changes)
+    (run / "teacher.json").write_text("{")
+    shutil.copytree(toy_run / "model", teacher)
+    with pytest.raises(UserError, match=r"teacher\.json is .*: delete that file and give the same command again"):
+        run_recipe(toy_recipe, run, *changes, "train.steps=10")
+    (run / "teacher.json").unlink()
+    run_recipe(toy_recipe, run, *changes, "train.steps=9")
     save_changed(toy_run, teacher)
     with pytest.raises(UserError, match=r"teacher\.model is no longer the model"):
         run_recipe(toy_recipe, run, *changes, "train.steps=10")

@@ -39,7 +39,7 @@ def compare(
     threads: Threads = None,
 ) -> None:
     """Compare ways of training over several seeds, with a paired significance test against the first."""
-    from anydepth.evaluate.kept_outputs import RECORD, kept_in
+    from anydepth.evaluate.kept_outputs import MARK, KeptOutputs
     from anydepth.evaluate.systems import compare_systems
     from anydepth.evaluate.systems_report import write_systems_report
     from anydepth.evaluate.systems_table import print_systems
@@ -47,7 +47,7 @@ def compare(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out is not None:
-        make_report_folder(out, RECORD, "a comparison")  # before hours of work, not after
+        make_report_folder(out, MARK, "a comparison")  # before hours of work, not after
     result = compare_systems(
         load_families(systems, device, threads),
         sources,
@@ -59,7 +59,7 @@ def compare(
         cut_long=cut_long,
         samples=samples,
         seed=seed,
-        kept=None if out is None else kept_in(out),
+        kept=KeptOutputs(out),
         source_name=source.name,
         reference_name=reference.name,
         console=errors,

@@ -13,7 +13,9 @@ def bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], Non
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     done = 0
     # A lazy refresh: the bar must not take time from what it watches.
-    with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns, console=console, refresh_per_second=2, disable=not (total and console.is_terminal)
+    ) as progress:
         task = progress.add_task(what, total=total)
 
         def advance(count: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
@@ -9,8 +10,9 @@ from anydepth.artifact import short_name
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.jobs import Families, families_of
-from anydepth.evaluate.kept_outputs import Kept, key_of
+from anydepth.evaluate.kept_outputs import KeptOutputs, key_of
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.page import file_stems
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.significance import paired_bootstrap
@@ -26,6 +28,7 @@ class _Candidate:
     translator: Translator
     depth: str
     made_by: str
+    file: str
 
 
 def compare_systems(
@@ -40,7 +43,7 @@ def compare_systems(
     cut_long: bool = False,
     samples: int = 1000,
     seed: int = 1,
-    kept: Kept | None = None,
+    kept: KeptOutputs | None = None,
     source_name: str = "",
     reference_name: str = "",
     console: Console | None = None,
@@ -48,27 +51,27 @@ def compare_systems(
     """Compare every system with the first, at `depth` or at the deepest of each model.
 
     Several translators under one label are one way of training with several seeds. The paired bootstrap of `samples`
-    covers the luck of the test set, the standard deviation over the seeds that of training. `kept` are outputs of an
-    earlier comparison, taken over where nothing has changed.
+    covers the luck of the test set, the standard deviation over the seeds that of training. Outputs go into `kept` one
+    model after the other, and are taken from there where nothing has changed.
     """
     families = families_of(translators)
     if len(families) < 2:
         raise UserError("nothing to compare: give two or more systems")
     check_paired(sources, references)
     console = console or Console(stderr=True)
+    search = {"beam": beam, "length_penalty": length_penalty, "cut_long": cut_long}
     conditions = Conditions.here(
         (member.model for members in families.values() for member in members),
         sources,
         source_name,
         reference_name,
-        beam=beam,
-        length_penalty=length_penalty,
         batch_size=batch_size,
-        cut_long=cut_long,
         repeats=1,
+        **search,
     )
-    candidates = _candidates(families, depth, sources, conditions)
-    outputs = _outputs(candidates, sources, conditions, kept or {}, console)
+    candidates = _candidates(families, depth, sources, search)
+    everyone = [one for members in candidates.values() for one in members]
+    outputs = _outputs(everyone, sources, kept or KeptOutputs(), console, batch_size=batch_size, **search)
     models = {
         label: tuple(_scored(one, outputs[one.made_by], references) for one in members)
         for label, members in candidates.items()
@@ -80,70 +83,48 @@ def compare_systems(
 
 
 def _candidates(
-    families: Families, depth: str | None, sources: Sequence[str], conditions: Conditions
+    families: Families, depth: str | None, sources: Sequence[str], search: dict[str, Any]
 ) -> dict[str, list[_Candidate]]:
     """Refuses what cannot be compared before anyone waits for it."""
-    found = {
-        label: [_candidate(label, member, depth, sources, conditions) for member in members]
-        for label, members in families.items()
-    }
-    for label, members in found.items():
-        twice = [one.name for place, one in enumerate(members) if one.made_by in {m.made_by for m in members[:place]}]
-        if twice:
-            raise UserError(f"{label}: {twice[0]} is the same model as one before it: give each seed once")
+    stems = file_stems(list(families))
+    found: dict[str, list[_Candidate]] = {label: [] for label in families}
+    for label, members in families.items():
+        for number, translator in enumerate(members, 1):
+            name = short_name(translator.folder) if translator.folder else "a model"
+            try:
+                chosen = translator.menu[depth].name
+            except UserError as error:
+                raise UserError(f"{label}, {name}: {error}") from error
+            made_by = key_of(translator, chosen, sources, search)
+            if made_by in (one.made_by for one in found[label]):
+                raise UserError(f"{label}: {name} is the same model as one before it: give each seed once")
+            found[label].append(_Candidate(name, translator, chosen, made_by, f"{stems[label]}.{number}.txt"))
     return found
-
-
-def _candidate(
-    label: str, translator: Translator, depth: str | None, sources: Sequence[str], conditions: Conditions
-) -> _Candidate:
-    name = short_name(translator.folder) if translator.folder else "a model"
-    try:
-        chosen = translator.menu[depth].name
-    except UserError as error:
-        raise UserError(f"{label}, {name}: {error}") from error
-    made_by = key_of(
-        translator,
-        chosen,
-        sources,
-        beam=conditions.beam,
-        length_penalty=conditions.length_penalty,
-        cut_long=conditions.cut_long,
-    )
-    return _Candidate(name, translator, chosen, made_by)
 
 
 def _outputs(
-    candidates: Mapping[str, Sequence[_Candidate]],
+    candidates: Sequence[_Candidate],
     sources: Sequence[str],
-    conditions: Conditions,
-    kept: Kept,
+    kept: KeptOutputs,
     console: Console,
-) -> Kept:
+    **options: Any,
+) -> dict[str, tuple[str, ...]]:
     """By their keys, so that a model in two systems translates once."""
-    wanted = {one.made_by: one for members in candidates.values() for one in members}
-    # A translation with a line break in it takes several lines in a file, and cannot be read back.
-    found = {key: kept[key] for key in wanted if key in kept and len(kept[key]) == len(sources)}
-    if found:
-        console.print(f"outputs kept from before: {len(found)} of {len(wanted)}", highlight=False)
-    missing = {key: one for key, one in wanted.items() if key not in found}
-    if not missing:
-        return found
-    with bar(console, "sentences translated", len(missing) * len(sources)) as advance:
-        for key, one in missing.items():
-            lines = one.translator.translate(
-                sources,
-                depth=one.depth,
-                beam=conditions.beam,
-                length_penalty=conditions.length_penalty,
-                batch_size=conditions.batch_size,
-                cut_long=conditions.cut_long,
-                progress=advance,
-            )
-            found[key] = tuple(lines)
-    return found
+    wanted = {one.made_by for one in candidates}
+    ready = {key: lines for key in wanted if (lines := kept.get(key, len(sources)))}
+    if ready:
+        console.print(f"outputs kept from before: {len(ready)} of {len(wanted)}", highlight=False)
+    # What is ready goes first, into its file of today: a new one may take the file that it had before.
+    in_order = sorted(candidates, key=lambda one: one.made_by not in ready)
+    with bar(console, "sentences translated", (len(wanted) - len(ready)) * len(sources)) as advance:
+        for one in in_order:
+            if one.made_by not in ready:
+                lines = one.translator.translate(sources, depth=one.depth, progress=advance, **options)
+                ready[one.made_by] = tuple(lines)
+            kept.keep(one.file, one.made_by, ready[one.made_by])
+    return ready
 
 
 def _scored(one: _Candidate, outputs: tuple[str, ...], references: Sequence[str]) -> ScoredModel:
     quality = score(outputs, references)
-    return ScoredModel(one.name, one.depth, one.translator.fingerprint, one.made_by, outputs, quality)
+    return ScoredModel(one.name, one.depth, one.translator.fingerprint, one.made_by, one.file, outputs, quality)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from anydepth.evaluate.kept_outputs import FOLDER
 from anydepth.evaluate.metrics import Quality
 from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.significance import Difference
@@ -13,12 +14,13 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """`made_by` is the key of the outputs: the same key, the same outputs (kept_outputs.py)."""
+    """`made_by` is the key of the outputs, `file` the name they are kept under (kept_outputs.py)."""
 
     name: str
     depth: str
     fingerprint: str
     made_by: str
+    file: str
     outputs: tuple[str, ...]
     quality: Quality
 
@@ -70,6 +72,10 @@ class SystemsResult:
         return [system.label for system in self.systems]
 
     @property
+    def models(self) -> list[ScoredModel]:
+        return [model for system in self.systems for model in system.models]
+
+    @property
     def has_seeds(self) -> bool:
         return any(len(system.models) > 1 for system in self.systems)
 
@@ -82,8 +88,7 @@ class SystemsResult:
         """BLEU of each of its models minus the mean of the baseline."""
         return [model.quality.bleu - self.baseline.bleu for model in system.models]
 
-    def to_json(self, files: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
-        """`files` says of each model of each system where its outputs are."""
+    def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "conditions": asdict(self.conditions),
@@ -93,11 +98,11 @@ class SystemsResult:
                 "samples": self.samples,
                 "seed": self.seed,
             },
-            "systems": [_system_json(system, files[system.label]) for system in self.systems],
+            "systems": [_system_json(system) for system in self.systems],
         }
 
 
-def _system_json(system: System, files: list[dict[str, str]]) -> dict[str, Any]:
+def _system_json(system: System) -> dict[str, Any]:
     return {
         "label": system.label,
         "mean_bleu": system.bleu,
@@ -105,14 +110,15 @@ def _system_json(system: System, files: list[dict[str, str]]) -> dict[str, Any]:
         "mean_chrf": system.chrf,
         "sd_chrf": system.chrf_deviation,
         "difference": asdict(system.difference) if system.difference else None,
-        "models": [_model_json(*pair) for pair in zip(system.models, files, strict=True)],
+        "models": [_model_json(model) for model in system.models],
     }
 
 
-def _model_json(model: ScoredModel, file: dict[str, str]) -> dict[str, Any]:
+def _model_json(model: ScoredModel) -> dict[str, Any]:
     quality = asdict(model.quality)
     figures = {key: quality[key] for key in ("bleu", "chrf", "length_ratio", "repetition_rate")}
-    return {"name": model.name, "depth": model.depth, "fingerprint": model.fingerprint, **figures, "outputs": file}
+    known = {"name": model.name, "depth": model.depth, "fingerprint": model.fingerprint}
+    return {**known, **figures, "outputs": f"{FOLDER}/{model.file}"}
 
 
 def _deviation(values: list[float]) -> float | None:

@@ -81,7 +81,7 @@ def _print_comparison(comparison: Comparison, models: Sequence[ModelSweep], cons
         console,
         f"{comparison.verdict}.",
         f"{SIGNIFICANT_MARK} p < {SIGNIFICANT} against {comparison.first} "
-        f"(paired bootstrap, {comparison.samples} samples)\n",
+        f"(two-sided paired bootstrap, {comparison.samples} samples)\n",
     )
 
 

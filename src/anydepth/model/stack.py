@@ -1,13 +1,22 @@
 """The one loop that runs layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from anydepth.depth.subnetwork import Weights
 
-Seen = dict[tuple[int, ...], Tensor]  # attention probabilities of the last of these layers after all before it
+
+class States(list[Tensor]):
+    """The state after each layer that ran, before the final norm; with `attention` of each, where it was asked for."""
+
+    def __init__(self, states: Iterable[Tensor], attention: Iterable[Tensor] = ()) -> None:
+        super().__init__(states)
+        self.attention = list(attention)
+
+    def first(self, layers: int) -> "States":
+        return States(self[:layers], self.attention[:layers])
 
 
 class Stack(nn.Module):
@@ -34,33 +43,37 @@ class Stack(nn.Module):
         chosen: tuple[int, ...],
         weights: Weights = None,
         caches: Sequence[Any] | None = None,
+        watch: bool = False,
         **inputs: Any,
-    ) -> list[Tensor]:
-        """Run the chosen layers on x and return the state after each, before the final norm.
+    ) -> States:
+        """Run the chosen layers on x; with `watch`, note how they attend.
 
         Each *application* of a layer has its own cache, so that a layer may be applied more than once.
         """
-        states = []
+        states: list[Tensor] = []
+        attention: list[Tensor] = []
+        if watch:
+            inputs["seen"] = attention
         for place, index in enumerate(chosen):
             if caches is not None:
                 inputs["cache"] = caches[place]
             x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
             states.append(x)
-        return states
+        return States(states, attention)
 
-    def run_each(
-        self, x: Tensor, choices: Sequence[tuple[int, ...]], seen: Seen | None = None, **inputs: Any
-    ) -> list[list[Tensor]]:
+    def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[States]:
         """The states of each of several choices of layers. What two of them begin with alike runs once."""
         known: dict[tuple[int, ...], Tensor] = {(): x}
+        seen: dict[tuple[int, ...], Tensor] = {}
         for chosen in choices:
             begun = max((start for start in known if chosen[: len(start)] == start), key=len)
-            new = [chosen[: place + 1] for place in range(len(begun), len(chosen))]
-            attention: list[Tensor] = []
-            if seen is not None:
-                inputs["seen"] = attention
             states = self(known[begun], chosen[len(begun) :], **inputs)
+            new = _beginnings(chosen)[len(begun) :]
             known.update(zip(new, states, strict=True))
-            if seen is not None:
-                seen.update(zip(new, attention, strict=True))
-        return [[known[chosen[: place + 1]] for place in range(len(chosen))] for chosen in choices]
+            seen.update(zip(new, states.attention, strict=False))  # none, unless they were watched
+        found = [_beginnings(chosen) for chosen in choices]
+        return [States([known[b] for b in each], [seen[b] for b in each if seen]) for each in found]
+
+
+def _beginnings(chosen: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [chosen[: place + 1] for place in range(len(chosen))]

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer
-from anydepth.model.stack import Seen, Stack
+from anydepth.model.stack import Stack, States
 
 
 class Transformer(nn.Module):
@@ -50,20 +50,15 @@ class Transformer(nn.Module):
         return SubNetwork.prefix(self.config.encoder_layers, self.config.decoder_layers)
 
     def encode(
-        self,
-        source_bs: Tensor,
-        sub: SubNetwork,
-        padding_bs: Tensor | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> list[Tensor]:
+        self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None, watch: bool = False
+    ) -> States:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
-        To `seen`, if it is given, each layer adds its attention probabilities, [b, h, s, s].
+        With `watch` they come with the attention probabilities of each layer, [b, h, s, s].
         """
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        states: list[Tensor] = self.encoder(
-            x_bsd, sub.encoder, sub.encoder_weights, attend=_attend(padding_bs), seen=seen
-        )
+        attend = _attend(padding_bs)
+        states: States = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, watch=watch, attend=attend)
         return states
 
     def encode_each(
@@ -71,11 +66,11 @@ class Transformer(nn.Module):
         source_bs: Tensor,
         encoders: Sequence[tuple[int, ...]],
         padding_bs: Tensor | None = None,
-        seen: Seen | None = None,
-    ) -> list[list[Tensor]]:
+        watch: bool = False,
+    ) -> list[States]:
         """The states of each of several choices of encoder layers, before the final norm."""
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        return self.encoder.run_each(x_bsd, encoders, seen, attend=_attend(padding_bs))
+        return self.encoder.run_each(x_bsd, encoders, watch=watch, attend=_attend(padding_bs))
 
     def memory(self, encoder_state: Tensor) -> Tensor:
         """An encoder exit: the shared final norm, whichever layer the state comes from."""
@@ -89,13 +84,13 @@ class Transformer(nn.Module):
         sub: SubNetwork,
         padding_bs: Tensor | None = None,
         cache: DecoderCache | None = None,
-    ) -> list[Tensor]:
+    ) -> States:
         """The state after each decoder layer of `sub`, [b, t, d] each, before the final norm.
 
         With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
         """
         x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
-        states: list[Tensor] = self.decoder(
+        states: States = self.decoder(
             x_btd,
             sub.decoder,
             sub.decoder_weights,
@@ -113,7 +108,7 @@ class Transformer(nn.Module):
         memory_bsd: Tensor,
         decoders: Sequence[tuple[int, ...]],
         padding_bs: Tensor | None = None,
-    ) -> list[list[Tensor]]:
+    ) -> list[States]:
         """The states of each of several choices of decoder layers, before the final norm."""
         x_btd = self._embed(self.target_embedding, target_bt, 0)
         return self.decoder.run_each(x_btd, decoders, memory_bsd=memory_bsd, attend=_attend(padding_bs))

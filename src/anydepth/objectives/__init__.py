@@ -7,7 +7,8 @@ from anydepth.model import Transformer
 from anydepth.objectives.base import Loss, Objective, TranslationObjective
 from anydepth.objectives.flexible import Flexible
 from anydepth.objectives.layerdrop import LayerDrop
-from anydepth.objectives.teaching import Teacher, Teaching
+from anydepth.objectives.teacher import Teacher
+from anydepth.objectives.teaching import Teaching
 from anydepth.objectives.tied_multi import TiedMulti
 from anydepth.objectives.vanilla import Vanilla
 

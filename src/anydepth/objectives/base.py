@@ -4,13 +4,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
-from anydepth.objectives.passes import Passes, real_targets
+from anydepth.objectives.passes import Passes
 from anydepth.objectives.teaching import Teaching
 from anydepth.objectives.unused import keep_in_graph, unused_layers
 from anydepth.text import Batch
@@ -85,7 +86,7 @@ def loss_of(
     found = cross_entropy(
         passes.features_erd,
         model.output.weight,
-        batch.target_out.flatten()[real_targets(batch)],
+        batch.target_out.flatten()[passes.real_r],
         passes.weight_er if lesson is None else passes.weight_er * lesson.left_er,
         smoothing,
         None if lesson is None else lesson.soft,
@@ -94,6 +95,7 @@ def loss_of(
     if lesson is None:
         return Loss(found.total, terms, parts)
     parts["ce"] = (found.hard_er * passes.weight_er).sum()
-    if lesson.soft is not None:
-        parts["kd"] = (found.soft_er * passes.weight_er).sum()
+    if lesson.soft is not None:  # the mean where it counts: not at the deepest exit, if that is the teacher
+        weight_er = lesson.soft.weight_er
+        parts["kd"] = (found.soft_er * weight_er).sum() / weight_er.sum().clamp(min=torch.finfo(torch.float32).tiny)
     return Loss(found.total + lesson.of_layers, terms, parts | lesson.parts)

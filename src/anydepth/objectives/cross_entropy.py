@@ -54,8 +54,9 @@ class _Chunked(torch.autograd.Function):
         # The weights, about one over the tokens of a batch, stay out of the products: in float16 they would leave
         # little of them. What is in them is how a token's weight is shared between reference and teacher.
         both_er = weight_er if soft is None else weight_er + soft.weight_er
-        largest = both_er.max()
-        share_er = None if soft is None else weight_er / both_er.clamp(min=torch.finfo(torch.float32).tiny)
+        tiny = torch.finfo(torch.float32).tiny
+        largest = both_er.max().clamp(min=tiny)
+        share_er = None if soft is None else weight_er / both_er.clamp(min=tiny)
         chunk = max(1, max(32, CHUNK_ELEMENTS // vocabulary) // exits)
         for start in range(0, rows, chunk):
             part = slice(start, start + chunk)

@@ -1,9 +1,9 @@
 """A student's layer with the layers of its teacher that it shall resemble.
 
-Shapes: r real positions, d the student's width, b batch, h heads, s source length.
+Shapes: c copies of a batch, r real positions, d the student's width, b batch, h heads, s source length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,10 @@ from anydepth.config import TeacherConfig
 class Match(nn.Module):
     """Fuses some layers of the teacher and measures how far a layer of the student is from that (Eq. 3).
 
-    `project: teacher` brings the fused layers to the student's width, f = W [l1 . l2 ...] + b, and takes the mean
-    square of what remains. `project: student` brings the student to theirs; both are scaled to length 1, as a trained
-    target could otherwise shrink to nothing.
+    `project: teacher` brings the fused layers to the student's width, f = W [l1 . l2 ...] + b, as in the paper;
+    `project: student` brings the student to theirs, as in the authors' code. `distance: square` is the mean square;
+    `direction` scales both to length 1 first. With the first of each, W and the student can agree on next to nothing
+    (docs/lab-notes.md).
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class Match(nn.Module):
     ) -> None:
         super().__init__()
         self.fusion, self.onto_student = config.fusion, config.project == "teacher"
+        self.by_direction = config.distance == "direction"
         self.layers = tuple(range(1, of_teacher + 1)) if self.fusion == "attention" else layers  # from 1
         teacher, student = widths
         joined = self.fusion == "concat" and len(self.layers) > 1
@@ -36,26 +38,25 @@ class Match(nn.Module):
             nn.init.xavier_uniform_(self.project.weight)
             nn.init.zeros_(self.project.bias)
 
-    def of(self, teacher: Sequence[Tensor]) -> list[Tensor]:
-        """Those of the teacher's layers that are matched here."""
-        return [teacher[layer - 1] for layer in self.layers]
-
-    def fused(self, teacher: Sequence[Tensor]) -> Tensor:
-        chosen = self.of(teacher)
+    def fused(self, teacher: Mapping[int, Tensor]) -> Tensor:
+        chosen = [teacher[layer] for layer in self.layers]
         if self.fusion == "concat":
             return torch.cat(chosen, dim=-1)
         if self.logits is None:
             return torch.stack(chosen).mean(dim=0)
         return torch.einsum("l,lrd->rd", self.logits.softmax(dim=0), torch.stack(chosen))
 
-    def forward(self, student_rd: Tensor, teacher: Sequence[Tensor]) -> Tensor:
+    def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor]) -> Tensor:
+        """The distance, [c], to the teacher's layers, by their number from 1, [r, d] each."""
         target = self.fused(teacher)
-        if self.onto_student:
-            target = target if self.project is None else self.project(target)
-            return F.mse_loss(student_rd.float(), target.float())
-        student_rd = student_rd if self.project is None else self.project(student_rd)
-        apart = F.normalize(student_rd.float(), dim=-1) - F.normalize(target.float(), dim=-1)
-        return apart.square().sum(dim=-1).mean()
+        if self.project is not None and self.onto_student:
+            target = self.project(target)
+        elif self.project is not None:
+            student_crd = self.project(student_crd)
+        student_crd, target = student_crd.float(), target.float()
+        if not self.by_direction:
+            return (student_crd - target).square().mean(dim=(1, 2))
+        return (F.normalize(student_crd, dim=-1) - F.normalize(target, dim=-1)).square().sum(dim=-1).mean(dim=1)
 
 
 def match_attention(student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs: Tensor | None) -> Tensor:
@@ -70,4 +71,6 @@ def match_attention(student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs:
     target_bhss, own_bhss = target_bhss.float(), own_bhss.float()
     apart_bhss = target_bhss * (target_bhss.clamp(min=tiny).log() - own_bhss.clamp(min=tiny).log())
     apart_bs = apart_bhss.sum(dim=-1).mean(dim=1)
-    return apart_bs.mean() if padding_bs is None else apart_bs[~padding_bs].mean()
+    if padding_bs is None:
+        return apart_bs.mean()
+    return apart_bs.masked_fill(padding_bs, 0.0).sum() / (~padding_bs).sum()

@@ -1,16 +1,15 @@
 """What a training step ran: every encoder with every decoder that it asked for, and what each pair counts.
 
-Shapes: n encoders, m decoders, b batch, s source length, t target length, d width, r target tokens without padding.
+Shapes: n encoders, m decoders, e exits, b batch, s source length, t target length, d width, r real target tokens.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from anydepth.model import Transformer
-from anydepth.model.stack import Seen
+from anydepth.model import States, Transformer
 from anydepth.text import Batch, Tokenizer
 
 Layers = tuple[int, ...]
@@ -18,11 +17,10 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Ran:
-    """Some layers of one stack: the state after each, before the final norm, and what they count, of 1."""
+    """Some layers of one stack, and what they count, of 1: in all, or for each of several copies of the batch."""
 
-    states: list[Tensor]
-    weight: float
-    attention: list[Tensor] = field(default_factory=list)  # probabilities, where they were asked for
+    states: States
+    weights: tuple[float, ...]
 
     @property
     def depth(self) -> int:
@@ -38,17 +36,18 @@ class Passes:
     whether all decoder layers, were run for it.
     """
 
+    real_r: Tensor  # where in the flattened targets there is no padding
     features_erd: Tensor
     weight_er: Tensor
     whole_er: tuple[Tensor, Tensor]
     encoders: list[Ran]  # [b, s, d] each
-    decoders: list[Ran]  # [n x b, t, d] each
+    decoders: list[Ran]  # [b, t, d] each, or [n x b, t, d]: a copy for each encoder
     layers: tuple[Collection[int], Collection[int]]  # of the two stacks, all that ran
 
 
-def real_targets(batch: Batch) -> Tensor:
-    """Where in the flattened targets there is no padding, which is left out before the vocabulary is touched."""
-    return (batch.target_out.flatten() != Tokenizer.PAD).nonzero()[:, 0]
+def real_positions(tokens: Tensor) -> Tensor:
+    """Where in the flattened tokens there is no padding, which is left out before the vocabulary is touched."""
+    return (tokens.flatten() != Tokenizer.PAD).nonzero()[:, 0]
 
 
 def run_all(
@@ -64,35 +63,28 @@ def run_all(
     An encoder runs once; a decoder takes the exits of them all, stacked on the batch; layers that several begin with
     alike run once for all of these.
     """
-    n, seen = len(encoders), Seen()
-    encoded = model.encode_each(batch.source, encoders, batch.source_padding, seen if watch else None)
+    n = len(encoders)
+    encoded = model.encode_each(batch.source, encoders, batch.source_padding, watch)
     memory = model.memory(torch.cat([states[-1] for states in encoded]))
     padding = None if batch.source_padding is None else batch.source_padding.repeat(n, 1)
     decoded = model.decode_each(batch.target_in.repeat(n, 1), memory, decoders, padding)
 
-    real_r, device = real_targets(batch), batch.source.device
+    real_r, device, config = real_positions(batch.target_out), batch.source.device, model.config
     rows = torch.cat([real_r + i * batch.target_out.numel() for i in range(n)])
     # one call for all: each would keep a gradient of the whole output matrix
     last_rd = torch.cat([states[-1].flatten(0, 1)[rows] for states in decoded])
     weight_e = weights_nm.T.flatten().to(device, torch.float32)
-    config = model.config
     whole_n = torch.tensor([len(layers) == config.encoder_layers for layers in encoders], device=device)
     whole_m = torch.tensor([len(layers) == config.decoder_layers for layers in decoders], device=device)
     return Passes(
+        real_r,
         model.features(last_rd).view(len(weight_e), len(real_r), -1),
         (weight_e / len(real_r))[:, None].expand(-1, len(real_r)),
         (whole_n.repeat(len(decoders))[:, None], whole_m.repeat_interleave(n)[:, None]),
-        [
-            Ran(states, weight, _attention(seen, layers))
-            for states, layers, weight in zip(encoded, encoders, weights_nm.sum(1).tolist(), strict=True)
-        ],
-        [Ran(states, weight) for states, weight in zip(decoded, weights_nm.sum(0).tolist(), strict=True)],
+        [Ran(states, (weight,)) for states, weight in zip(encoded, weights_nm.sum(1).tolist(), strict=True)],
+        [Ran(states, tuple(weights)) for states, weights in zip(decoded, weights_nm.T.tolist(), strict=True)],
         (_all_of(encoders), _all_of(decoders)),
     )
-
-
-def _attention(seen: Seen, layers: Layers) -> list[Tensor]:
-    return [seen[layers[: place + 1]] for place in range(len(layers))] if seen else []
 
 
 def _all_of(choices: Sequence[Layers]) -> set[int]:

@@ -4,63 +4,27 @@ Wu, Passban, Rezagholizadeh and Liu 2020, "Why Skip If You Can Combine". A teach
 model in training, which then teaches its own shallower exits. Every choice of layers that a step runs is a student of
 its own depth.
 
-Shapes: e exits, r real target tokens or real positions, b batch, s source length, h heads, d width.
+Shapes: e exits, r real positions, c copies of a batch, d width.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from anydepth.config import ModelConfig, TeacherConfig
-from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth import DepthMenu
 from anydepth.depth.maps import LayerMap, check_map, layer_map
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import Soft
 from anydepth.objectives.matching import Match, match_attention
-from anydepth.objectives.passes import Passes, Ran, real_targets
-from anydepth.text import Batch, Tokenizer
+from anydepth.objectives.passes import Passes, Ran, real_positions
+from anydepth.objectives.teacher import Shown, Teacher, layers_of
+from anydepth.text import Batch
 
 SIDES = {"encoder": ("encoder",), "decoder": ("decoder",), "both": ("encoder", "decoder")}
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """Which model teaches, at which of its depths. Without a model, the one in training teaches itself.
-
-    Not a module: its weights are neither trained nor stored with the student's.
-    """
-
-    model: Transformer | None
-    config: ModelConfig
-    sub: SubNetwork
-
-    @torch.no_grad()
-    def look(self, student: Transformer, batch: Batch, *, outputs: bool, watch: bool) -> "Shown":
-        """The teacher's states for a batch, without dropout."""
-        model = student if self.model is None else self.model
-        was_training = model.training
-        model.eval()
-        attention: list[Tensor] | None = [] if watch else None
-        encoded = model.encode(batch.source, self.sub, batch.source_padding, attention)
-        decoded = []
-        if outputs:
-            decoded = model.decode(batch.target_in, model.memory(encoded[-1]), self.sub, batch.source_padding)
-        features_rd = model.features(decoded[-1].flatten(0, 1)[real_targets(batch)]) if decoded else None
-        model.train(was_training)
-        return Shown({"encoder": encoded, "decoder": decoded}, attention or [], features_rd, model.output.weight)
-
-
-class Shown(NamedTuple):
-    """What a teacher computed for a batch."""
-
-    states: dict[str, list[Tensor]]
-    attention: list[Tensor]
-    features_rd: Tensor | None
-    matrix_vd: Tensor
 
 
 class Lesson(NamedTuple):
@@ -80,27 +44,37 @@ class Teaching(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.teacher = config, teacher
-        self.sides = () if config.method == "rkd" or config.lambda_ == 0 else SIDES[config.sides]
+        self.sides = SIDES[config.sides] if config.matches_layers else ()
         self.watches = config.attention and "encoder" in self.sides
         widths = teacher.config.width, student.width
-        self.matches = nn.ModuleDict()  # by side, depth and layer of the student
+        self.matches = nn.ModuleDict()  # by side, depth of the student and layer of it
         with torch.random.fork_rng(devices=[]):  # the student begins as it would without a teacher
             torch.manual_seed(seed)
             for side in self.sides:
-                for key, layers in self._maps(side, menu).items():
-                    self.matches[key] = Match(config, layers, len(_layers(teacher.sub, side)), widths)
+                of_depths = {
+                    str(depth): nn.ModuleDict(
+                        {str(own): Match(config, layers, teacher.depth(side), widths) for own, layers in one.items()}
+                    )
+                    for depth, one in self._maps(side, menu).items()
+                }
+                self.matches[side] = nn.ModuleDict(of_depths)
 
-    def _maps(self, side: str, menu: DepthMenu) -> dict[str, tuple[int, ...]]:
+    def _maps(self, side: str, menu: DepthMenu) -> dict[int, LayerMap]:
         """The teacher's layers for each layer of each depth that the student has."""
-        of_teacher = len(_layers(self.teacher.sub, side))
-        depths = sorted({len(_layers(entry.subnetwork, side)) for entry in menu})
-        if self.teacher.model is None:
-            depths = [depth for depth in depths if depth < of_teacher]
-        found = {depth: self._map(of_teacher, depth, len(depths)) for depth in depths}
-        return {_key(side, depth, own): layers for depth, one in found.items() for own, layers in one.items()}
+        depths = sorted({len(layers_of(entry.subnetwork, side)) for entry in menu})
+        if self.teacher.is_the_student:
+            depths = [depth for depth in depths if depth < self.teacher.depth(side)]
+        if not depths:
+            raise UserError(
+                f"the {side} has one depth only, so there is none that could learn from a deeper one: "
+                "set teacher.sides to the other side, or teacher.method=rkd"
+            )
+        return {depth: self._map(side, depth, len(depths)) for depth in depths}
 
-    def _map(self, of_teacher: int, of_student: int, depths: int) -> LayerMap:
-        given = self.config.map or ("last" if self.config.method == "pkd" else "regular")
+    def _map(self, side: str, of_student: int, depths: int) -> LayerMap:
+        given, of_teacher = self.config.map, self.teacher.depth(side)
+        if given is None:
+            given = "last" if self.config.method == "pkd" else "regular"
         if isinstance(given, str):
             return layer_map(given, of_teacher, of_student)
         if depths > 1:
@@ -113,12 +87,11 @@ class Teaching(nn.Module):
     def forward(self, model: Transformer, batch: Batch, passes: Passes) -> Lesson:
         config = self.config
         outputs = config.eta > 0 or "decoder" in self.sides
-        shown = self.teacher.look(model, batch, outputs=outputs, watch=self.watches)
+        shown = self.teacher.look(model, batch, passes.real_r, outputs=outputs, watch=self.watches)
         eta_er, lambda_er = self._shares(passes)
         soft = None
         if config.eta > 0 and shown.features_rd is not None:
-            weight_er = passes.weight_er * eta_er
-            soft = Soft(shown.features_rd, shown.matrix_vd.detach(), weight_er, config.temperature)
+            soft = Soft(shown.features_rd, shown.matrix_vd, passes.weight_er * eta_er, config.temperature)
         parts = self._of_layers(batch, passes, shown)
         of_layers = config.lambda_ * sum(parts.values())
         return Lesson(1 - eta_er - lambda_er, soft, of_layers, {name: part.detach() for name, part in parts.items()})
@@ -127,7 +100,7 @@ class Teaching(nn.Module):
         """Eta and lambda for each exit and token. A model that teaches itself has nothing to teach its deepest exit."""
         eta_er = torch.full_like(passes.weight_er, self.config.eta)
         lambda_er = torch.full_like(passes.weight_er, self.config.lambda_ if self.sides else 0.0)
-        if self.teacher.model is None:
+        if self.teacher.is_the_student:
             encoder_er, decoder_er = passes.whole_er
             both_er = encoder_er & decoder_er
             eta_er = eta_er.masked_fill(both_er, 0.0)
@@ -141,48 +114,38 @@ class Teaching(nn.Module):
         parts = {name: torch.zeros((), device=batch.source.device) for name in (names if self.sides else [])}
         for side in self.sides:
             tokens = batch.source if side == "encoder" else batch.target_out
-            real_r = (tokens.flatten() != Tokenizer.PAD).nonzero()[:, 0]
-            taught = [state.flatten(0, 1)[real_r] for state in shown.states[side]]
-            for ran in self._students(side, passes):
-                copies = ran.states[0].shape[0] // len(tokens)
-                rows = torch.cat([real_r + copy * tokens.numel() for copy in range(copies)])
-                targets = [state.repeat(copies, 1) for state in taught]
-                for match, own in self._matched(side, ran):
-                    state_rd = ran.states[own - 1].flatten(0, 1)[rows]
-                    parts[self.config.method] = parts[self.config.method] + ran.weight * match(state_rd, targets)
+            real_r = real_positions(tokens)
+            taught = {layer: shown.states[side][layer - 1].flatten(0, 1)[real_r] for layer in self._needed(side)}
+            for ran in self._ran(side, passes):
+                for own, match in self._matched(side, ran):
+                    state_crd = ran.states[own - 1].view(len(ran.weights), tokens.numel(), -1)[:, real_r]
+                    apart_c = match(state_crd, taught)
+                    parts[self.config.method] += sum(w * apart for w, apart in zip(ran.weights, apart_c, strict=True))
                     if side == "encoder" and self.watches:
-                        loss = match_attention(ran.attention[own - 1], match.of(shown.attention), batch.source_padding)
-                        parts["attention"] = parts["attention"] + ran.weight * loss
+                        theirs = [shown.states[side].attention[layer - 1] for layer in match.layers]
+                        apart = match_attention(ran.states.attention[own - 1], theirs, batch.source_padding)
+                        parts["attention"] += ran.weights[0] * apart
         return parts
 
-    def _students(self, side: str, passes: Passes) -> list[Ran]:
-        """What of one stack was run and is shallower than a teacher that is the same model."""
-        ran = passes.encoders if side == "encoder" else passes.decoders
-        of_teacher = len(_layers(self.teacher.sub, side))
-        return [one for one in ran if self.teacher.model is not None or one.depth < of_teacher]
+    def _needed(self, side: str) -> set[int]:
+        """The teacher's layers that anything is matched with."""
+        return {layer for match in self.matches[side].modules() if isinstance(match, Match) for layer in match.layers}
 
-    def _matched(self, side: str, ran: Ran) -> Iterator[tuple[Match, int]]:
-        for own in range(1, ran.depth + 1):
-            key = _key(side, ran.depth, own)
-            if key in self.matches:
-                match = self.matches[key]
-                assert isinstance(match, Match)
-                yield match, own
+    def _ran(self, side: str, passes: Passes) -> list[Ran]:
+        return passes.encoders if side == "encoder" else passes.decoders
+
+    def _matched(self, side: str, ran: Ran) -> Iterator[tuple[int, Match]]:
+        """The student's layers that have something to match, from 1: none of the deepest exit, if that teaches."""
+        of_depths = cast(nn.ModuleDict, self.matches[side])
+        if str(ran.depth) in of_depths:
+            for own, match in cast(nn.ModuleDict, of_depths[str(ran.depth)]).items():
+                yield int(own), cast(Match, match)
 
     def unused(self, passes: Passes) -> list[nn.Parameter]:
         """The parameters of depths that a step did not run."""
-        used = {
-            id(match)
-            for side in self.sides
-            for ran in self._students(side, passes)
-            for match, _ in self._matched(side, ran)
-        }
-        return [p for match in self.matches.values() if id(match) not in used for p in match.parameters()]
-
-
-def _layers(sub: SubNetwork, side: str) -> tuple[int, ...]:
-    return sub.encoder if side == "encoder" else sub.decoder
-
-
-def _key(side: str, depth: int, layer: int) -> str:
-    return f"{side}_{depth}_{layer}"
+        unused = []
+        for side in self.sides:
+            ran = {str(one.depth) for one in self._ran(side, passes)}
+            of_depths = cast(nn.ModuleDict, self.matches[side])
+            unused += [p for depth, matches in of_depths.items() if depth not in ran for p in matches.parameters()]
+        return unused

@@ -17,7 +17,7 @@ from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.passes import Passes, Ran, real_targets, run_all
+from anydepth.objectives.passes import Passes, Ran, real_positions, run_all
 from anydepth.text import Batch
 
 Table = npt.NDArray[np.float64]
@@ -72,22 +72,22 @@ class TiedMulti(TranslationObjective):
         In expectation over the draws this is the exact loss: every (n, m) of a token has its weight as probability.
         """
         n_b, m_bt = self._draw(batch, step)
-        attention: list[Tensor] | None = [] if self.watches else None
-        encoded = model.encode(batch.source, model.full, batch.source_padding, attention)
+        encoded = model.encode(batch.source, model.full, batch.source_padding, self.watches)
         sentences = torch.arange(len(n_b), device=n_b.device)
         memory = model.memory(torch.stack(encoded)[n_b, sentences])
         decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
 
-        real_r = real_targets(batch)
+        real_r = real_positions(batch.target_out)
         m_r, n_r = m_bt.flatten()[real_r], n_b[:, None].expand_as(m_bt).flatten()[real_r]
         drawn_rd = torch.stack(decoded).flatten(1, 2)[m_r, real_r]
         of_n, of_m = self.weights().sum(axis=1), self.weights().sum(axis=0)
         return Passes(
+            real_r,
             model.features(drawn_rd)[None],
             torch.full((1, len(real_r)), 1 / len(real_r), device=drawn_rd.device),
             (n_r[None] == len(encoded) - 1, m_r[None] == len(decoded) - 1),
-            [Ran(encoded[: k + 1], float(share), (attention or [])[: k + 1]) for k, share in enumerate(of_n)],
-            [Ran(decoded[: k + 1], float(share)) for k, share in enumerate(of_m)],
+            [Ran(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
+            [Ran(decoded.first(depth), (float(share),)) for depth, share in enumerate(of_m, 1)],
             (range(len(encoded)), range(len(decoded))),
         )
 

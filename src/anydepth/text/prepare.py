@@ -225,13 +225,20 @@ def _read_notes(folder: Path) -> dict[str, Any]:
     return notes
 
 
+def _same_tokenizer(path: Path | None, folder: Path) -> bool:
+    """Whether it has only moved."""
+    return path is not None and Tokenizer.load(path).to_bytes() == (folder / "tokenizer.model").read_bytes()
+
+
 def _check_reusable(folder: Path, config: DataConfig, seed: int) -> None:
     notes = _read_notes(folder)
     try:
         earlier = DataConfig.model_validate(notes.get("data"))
     except ValidationError as error:
         raise UserError(f"{folder} was prepared by another version: delete that folder and run again") from error
-    changed = [f"data.{key}" for key, value in config if value != getattr(earlier, key)]
+    changed = [f"data.{key}" for key, value in config if value != getattr(earlier, key) and key != "tokenizer"]
+    if config.tokenizer != earlier.tokenizer and not _same_tokenizer(config.tokenizer, folder):
+        changed.append("data.tokenizer")
     if notes.get("seed") != seed:
         changed.append("train.seed")
     if changed:

@@ -10,7 +10,7 @@ from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
-from anydepth.objectives.passes import real_targets
+from anydepth.objectives.passes import real_positions
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
@@ -64,7 +64,7 @@ class TranslationValidator:
         for batch in self.batches:
             memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
             state = model.decode(batch.target_in, memory, sub, batch.source_padding)[-1]
-            real_r = real_targets(batch)
+            real_r = real_positions(batch.target_out)
             target_r = batch.target_out.flatten()[real_r]
             features_rd = model.features(state.flatten(0, 1)[real_r])
             every = torch.ones(1, len(real_r), device=features_rd.device)

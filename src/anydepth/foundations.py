@@ -1,0 +1,101 @@
+"""The finished models that a recipe builds on: the one that training starts from, and the teacher."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from anydepth import artifact
+from anydepth.config import ModelConfig, Recipe
+from anydepth.errors import UserError
+from anydepth.files import read_json, write_atomically
+from anydepth.infer.translator import Translator
+from anydepth.text import Tokenizer
+from anydepth.train.checkpoint import read_state, saved_steps
+
+FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
+
+
+@dataclass(frozen=True)
+class Foundations:
+    """Each is None where the recipe has none, or where the run no longer needs it."""
+
+    start: Translator | None
+    teacher: Translator | None
+
+    @classmethod
+    def load(cls, recipe: Recipe, run: Path, *, finished: bool) -> "Foundations":
+        """A run that has finished needs neither; one with a checkpoint to go on from needs only its teacher."""
+        if finished:
+            return cls(None, None)
+        start, teacher = None, None
+        if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
+            start = artifact.load(recipe.init_from)
+        if recipe.teacher is not None and recipe.teacher.model != "self":
+            teacher = artifact.load(recipe.teacher.model, recipe.train.device)
+        return cls(start, teacher)
+
+    def completed(self, recipe: Recipe, run: Path) -> Recipe:
+        """A recipe with `init_from` has the model section and the tokenizer of the model it starts from; one with a
+        teacher, and no tokenizer of its own, that of the teacher."""
+        if recipe.init_from is not None:
+            return self._completed_by_start(recipe, recipe.init_from, run)
+        if recipe.teacher is None or recipe.teacher.model == "self" or recipe.data.tokenizer is not None:
+            return recipe
+        data = recipe.data.model_copy(update={"tokenizer": recipe.teacher.model})
+        return recipe.model_copy(update={"data": data})
+
+    def _completed_by_start(self, recipe: Recipe, init_from: Path, run: Path) -> Recipe:
+        if recipe.data.tokenizer not in (None, init_from):
+            raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
+        data = recipe.data.model_copy(update={"tokenizer": init_from})
+        there = _earlier_model(run) if self.start is None else self.start.model.config
+        asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
+        for key, value in asked.items():
+            if key not in FREE_TO_CHANGE and value != getattr(there, key):
+                raise UserError(
+                    f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
+                    "leave out the section (--set 'model={}')"
+                )
+        return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
+
+    def check_teacher(self, recipe: Recipe, run: Path) -> None:
+        """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
+        if self.teacher is None:
+            return
+        prepared = run / "data" / "tokenizer.model"  # a resumed run no longer needs what it began with
+        used = prepared if prepared.exists() else recipe.data.tokenizer
+        if used is not None and Tokenizer.load(used).to_bytes() != self.teacher.tokenizer.to_bytes():
+            key = "data.tokenizer" if recipe.init_from is None else "init_from"
+            raise UserError(f"the teacher has another vocabulary than {key}: leave that out, or choose another teacher")
+        longest = self.teacher.longest_source
+        if longest < recipe.data.max_tokens:
+            raise UserError(
+                f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {longest} sub-words: "
+                f"set it to {longest}"
+            )
+
+    def check_unchanged(self, run: Path) -> None:
+        """A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words.
+        Its teacher must stay the same all along, wherever it lies."""
+        for key, model, name in (
+            ("init_from", self.start, "start.json"),
+            ("teacher.model", self.teacher, "teacher.json"),
+        ):
+            if model is None:
+                continue
+            path, found = run / name, {"fingerprint": model.fingerprint}
+            if path.exists() and read_json(path, "delete that file and give the same command again") != found:
+                raise UserError(
+                    f"{key} is no longer the model that {run} was begun with: restore it, or give another --out"
+                )
+            write_atomically(path, json.dumps(found) + "\n")
+
+
+def _earlier_model(run: Path) -> ModelConfig:
+    advice = f"restore it, or give another folder than {run} with --out"
+    try:
+        return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
+    except ValidationError as error:
+        raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error
