@@ -3,9 +3,10 @@
 # (Wu, Passban, Rezagholizadeh and Liu 2020, Table 1, Section 4.1)
 #   recipes/studies/ckd.sh DATA OUT [PART ...]
 # DATA has train, val and test_2016_flickr .de and .en of Multi30k (github.com/multi30k/dataset, data/task1/raw).
-# `anydepth` must be on the path. Every run is resumable; what is finished is not done again. Parts:
+# `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
+# Parts, main by default:
 #   main    a 6-6 teacher; 2-2 students: none, RKD, PKD, PKD + attention, RC, OC, SC, CC    Table 1, Pt-En and Tr-En
-#   fusion  other ways to combine: interleaved, mean, attention, the student projected
+#   fusion  other ways to combine: interleaved, mean, attention; the loss of layers as the paper words it
 #   tenth   the students on a tenth of the text, the teacher on all                        Table 1, En-De_2
 #   self    tied-multi 6-6 with and without its deepest exit as the teacher of the others
 # Every part ends in a report in OUT/report-PART. SEEDS="1 2 3" trains the students of the first three parts with each
@@ -18,6 +19,9 @@ shift 2
 for part in "$@"; do
   [[ " ${parts[*]} " == *" $part "* ]] || { echo "there is no part $part: choose from ${parts[*]}" >&2 && exit 2; }
 done
+for file in {train,val,test_2016_flickr}.{de,en}; do
+  [[ -f $data/$file ]] || { echo "there is no $data/$file: DATA is data/task1/raw of Multi30k" >&2 && exit 2; }
+done
 command -v anydepth > /dev/null || { echo "anydepth is not on the path: . .venv/bin/activate" >&2 && exit 2; }
 
 recipe=$(dirname "$0")/ckd.yaml
@@ -26,7 +30,8 @@ all=$data/train tenth=$out/data/tenth
 if [[ ! -e $tenth.en ]]; then
   mkdir -p "$out/data"
   for language in de en; do
-    awk 'NR % 10 == 1' "$all.$language" > "$tenth.$language.part" && mv "$tenth.$language.part" "$tenth.$language"
+    awk 'NR % 10 == 1' "$all.$language" > "$tenth.$language.part"
+    mv "$tenth.$language.part" "$tenth.$language"
   done
 fi
 
@@ -45,10 +50,11 @@ student() { # NAME TEXT UPDATES [TEACHER-KEYS]: one model for each seed
       --set "train.steps=$3" --set train.warmup=200 --set "train.seed=$seed"
   done
 }
-compare() { # PART NAMES...: the first is the baseline
+compare() { # PART NAMES...: the first is the baseline; NAME=MODEL is one that has no seeds
   local part=$1 systems=()
   shift
   for name in "$@"; do
+    [[ $name != *=* ]] || { systems+=("$name") && continue; }
     local found=()
     for seed in $seeds; do found+=("$out/$name/$seed"); done
     systems+=("$(basename "$name")=$(IFS=,; echo "${found[*]}")")
@@ -62,7 +68,7 @@ part_main() {
   student pkd "$all" 2000 "method: pkd"
   student pkd-attention "$all" 2000 "method: pkd, attention: true"
   for map in regular overlap skip cross; do student "$map" "$all" 2000 "method: ckd, map: $map"; done
-  compare main none rkd pkd pkd-attention regular overlap skip cross
+  compare main none rkd pkd pkd-attention regular overlap skip cross "teacher=$out/teacher"
 }
 part_fusion() {
   student none "$all" 2000
@@ -70,9 +76,10 @@ part_fusion() {
   student interleave "$all" 2000 "method: ckd, map: interleave"
   student mean "$all" 2000 "method: ckd, map: regular, fusion: mean"
   student attention "$all" 2000 "method: ckd, fusion: attention"
-  student regular-student "$all" 2000 "method: ckd, map: regular, project: student"
-  student pkd-student "$all" 2000 "method: pkd, project: student"
-  compare fusion none regular interleave mean attention regular-student pkd-student
+  student regular-literal "$all" 2000 "method: ckd, map: regular, project: teacher, distance: square"
+  student regular-teacher "$all" 2000 "method: ckd, map: regular, project: teacher, distance: direction"
+  student pkd-literal "$all" 2000 "method: pkd, distance: square"
+  compare fusion none regular interleave mean attention regular-literal regular-teacher pkd-literal
 }
 part_tenth() {
   student tenth/none "$tenth" 1000

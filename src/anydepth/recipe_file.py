@@ -75,6 +75,6 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no key {key}; docs/recipe-keys.md lists them all{others}"
     if problem["type"] == "model_type":
-        return f"{key} is a section with keys of its own, such as {key}: {{...}}; docs/recipe-keys.md lists them{others}"
+        return f"{key} is a section: give its keys, which docs/recipe-keys.md lists{others}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{key}: {message[0].lower()}{message[1:]}{others}" if key else f"{message}{others}"

@@ -11,7 +11,8 @@ from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
 from anydepth.errors import UserError
-from anydepth.evaluate.kept_outputs import kept_in
+from anydepth.evaluate import result as conditions_of_a_result
+from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.result import Conditions, versions
 from anydepth.evaluate.significance import Difference
@@ -30,7 +31,8 @@ CONDITIONS = Conditions(
 def model(name: str, bleu: float, line: str = "") -> ScoredModel:
     quality = score(TEXTS, TEXTS)
     quality = type(quality)(**{**vars(quality), "bleu": bleu, "chrf": bleu + 10})
-    return ScoredModel(name, "2-2", f"fingerprint of {name}", f"key of {name}", (*TEXTS[:3], line), quality)
+    outputs = (*TEXTS[:3], line)
+    return ScoredModel(name, "2-2", f"fingerprint of {name}", f"key of {name}", f"{name}.txt", outputs, quality)
 
 
 def made(first: str = "no-kd", second: str = "rkd", third: str = "other [bold]") -> SystemsResult:
@@ -78,21 +80,21 @@ def test_without_seeds_there_is_no_deviation() -> None:
     assert not re.search(r"\bsd\b|seeds", stream.getvalue())
 
 
-def test_a_report_is_kept_and_what_has_changed_since_is_not(tmp_path: Path) -> None:
-    write_systems_report(made("a/b", "a b", "c"), tmp_path)
-    names = {path.name for path in (tmp_path / "outputs").iterdir()}
-    assert names == {"a_b.1.txt", "a_b.2.txt", "a_b-2.1.txt", "a_b-2.2.txt", "a_b-2.3.txt", "c.1.txt"}
-    assert kept_in(tmp_path)["key of c1"] == (*TEXTS[:3], "with\ra return")
-    (tmp_path / "outputs" / "a_b.1.txt").write_text("something else\n" * 4, "utf-8")
-    assert kept_in(tmp_path).keys() == {"key of a2", "key of b1", "key of b2", "key of b3", "key of c1"}
-    shorter = made("a/b", "a b", "c")
-    write_systems_report(SystemsResult(shorter.systems[:2], CONDITIONS, 1000, 1), tmp_path)
-    assert {path.name for path in (tmp_path / "outputs").iterdir()} == names - {"c.1.txt"}
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "outputs").iterdir()}
+
+
+def test_a_report_has_the_outputs_of_its_models_and_of_no_others(tmp_path: Path) -> None:
+    write_systems_report(made(), tmp_path)
+    assert files_in(tmp_path) == {"made.json", *(f"{name}.txt" for name in ("a1", "a2", "b1", "b2", "b3", "c1"))}
+    (tmp_path / "outputs" / "a1.txt").write_text("something else\n" * 4, "utf-8")
+    write_systems_report(SystemsResult(made().systems[:2], CONDITIONS, 1000, 1), tmp_path)
+    assert files_in(tmp_path) == {"made.json", *(f"{name}.txt" for name in ("a1", "a2", "b1", "b2", "b3"))}
     data = json.loads((tmp_path / "compare.json").read_text("utf-8"))
     assert [one["sd_bleu"] for one in data["systems"]] == pytest.approx([2**0.5, 2])
     assert data["systems"][1]["difference"] == {"bleu": 2, "low": 1.5, "high": 2.5, "p_value": 0.0009}
-    (tmp_path / "compare.json").write_text("[]", "utf-8")
-    assert kept_in(tmp_path) == {}
+    for one in (model for system in data["systems"] for model in system["models"]):
+        assert (tmp_path / one["outputs"]).read_text("utf-8").splitlines() == [*TEXTS[:3], ""]
 
 
 def test_the_page_needs_nothing_from_outside_and_shows_text_as_text(tmp_path: Path) -> None:
@@ -113,14 +115,18 @@ def test_the_picture_takes_any_name_and_grows_with_the_systems() -> None:
     assert draw_differences(made()) == draw_differences(made())
 
 
-def test_outputs_are_taken_over_for_the_same_model_depth_search_and_text_alone(tmp_path: Path) -> None:
+def test_outputs_are_taken_over_for_the_same_model_depth_search_text_and_version_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = save_model(tmp_path / "one", 1), save_model(tmp_path / "two", 2)
     first = compare_systems({"one": one, "two": two}, SOURCES, REFERENCES, samples=20, console=QUIET)
     assert first.systems[1].models[0].depth == "2-2"
     assert list(first.systems[1].models[0].outputs) == two.translate(SOURCES)
-    kept = {system.models[0].made_by: ("kept",) * len(SOURCES) for system in first.systems}
 
-    def outputs_of_two(sources: list[str] = SOURCES, **options: object) -> tuple[str, ...]:
+    def outputs_of_two(sources: list[str] = SOURCES, count: int = len(SOURCES), **options: object) -> tuple[str, ...]:
+        kept = KeptOutputs(tmp_path / "report")
+        for model in first.models:
+            kept.keep(model.file, model.made_by, ("kept",) * count)
         result = compare_systems(
             {"one": one, "two": two}, sources, REFERENCES, samples=9, kept=kept, console=QUIET, **options
         )
@@ -130,8 +136,52 @@ def test_outputs_are_taken_over_for_the_same_model_depth_search_and_text_alone(t
     assert "kept" not in outputs_of_two(depth="1-1")
     assert "kept" not in outputs_of_two(beam=2)
     assert "kept" not in outputs_of_two(sources=[*SOURCES[:-1], "another"])
-    kept = {key: lines[1:] for key, lines in kept.items()}
+    assert "kept" not in outputs_of_two(count=len(SOURCES) - 1)
+    monkeypatch.setattr(conditions_of_a_result, "version", lambda package: f"a later {package}")
     assert "kept" not in outputs_of_two()
+
+
+def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {"a/b": save_model(tmp_path / "one", 1), "a b": [save_model(tmp_path / f"m{n}", n) for n in (2, 3)]}
+    report = tmp_path / "report"
+
+    def compare(systems: dict[str, object]) -> tuple[SystemsResult, str]:
+        console = Console(file=io.StringIO(), width=120)
+        kept = KeptOutputs(report)
+        return compare_systems(
+            systems, SOURCES, REFERENCES, samples=9, kept=kept, console=console
+        ), console.file.getvalue()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(families["a b"][1], "translate", stop)
+        with pytest.raises(KeyboardInterrupt):
+            compare(families)
+    assert files_in(report) == {"made.json", "a_b.1.txt", "a_b-2.1.txt"}
+    whole, said = compare(families)
+    assert "outputs kept from before: 2 of 3" in said
+    assert "sentences translated: 6 of 6" in said
+    assert files_in(report) == {"made.json", "a_b.1.txt", "a_b-2.1.txt", "a_b-2.2.txt"}
+
+    swapped = {"a/b": families["a b"][::-1], "c": families["a/b"], "d": families["a/b"]}
+    again, said = compare(swapped)
+    assert "outputs kept from before: 3 of 3" in said
+    assert "translated" not in said
+    assert [model.outputs for model in again.models[:3]] == [model.outputs for model in whole.models[::-1]]
+    write_systems_report(again, report)
+    assert files_in(report) == {"made.json", "a_b.1.txt", "a_b.2.txt", "c.1.txt", "d.1.txt"}
+    for model in again.models:
+        assert (report / "outputs" / model.file).read_text("utf-8").split("\n")[:-1] == list(model.outputs)
+
+    newer = [save_model(tmp_path / f"m{n}", n) for n in (4, 5)]
+    monkeypatch.setattr(newer[1], "translate", stop)
+    with pytest.raises(KeyboardInterrupt):
+        compare({"a/b": [*newer, families["a b"][1]], "c": families["a/b"]})
+    kept = KeptOutputs(report)  # although a newer one has the first file of a/b now
+    assert all(kept.get(model.made_by, len(SOURCES)) == model.outputs for model in (again.models[0], again.models[2]))
+
+
+def stop(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

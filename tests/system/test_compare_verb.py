@@ -1,7 +1,10 @@
 """The verb `compare` as a user runs it."""
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -72,7 +75,7 @@ def test_compare_finds_the_worse_way_and_a_second_run_takes_its_work_over(toy_ru
     assert worse["difference"]["p_value"] < 0.05
     references = options[3].read_text("utf-8").splitlines()
     for model in (*clean["models"], *worse["models"]):
-        outputs = (out / model["outputs"]["file"]).read_text("utf-8").splitlines()
+        outputs = (out / model["outputs"]).read_text("utf-8").splitlines()
         assert score(outputs, references).bleu == pytest.approx(model["bleu"])
 
     done = here("compare", f"{noisy},{models[2]}", f"clean={toy_run}", *options, "--out", out)
@@ -82,6 +85,27 @@ def test_compare_finds_the_worse_way_and_a_second_run_takes_its_work_over(toy_ru
     again = json.loads((out / "compare.json").read_text("utf-8"))["systems"]
     assert [model["bleu"] for model in again[0]["models"][:2]] == [model["bleu"] for model in worse["models"]]
     assert again[1]["difference"]["low"] > 0
+
+
+def test_compare_killed_midway_goes_on_with_the_models_that_are_missing(toy_run, models, options, tmp_path, here):
+    out = tmp_path / "report"
+    command = ["compare", toy_run, *models, *options, "--beam", 4, "--batch-size", 1, "--samples", 20, "--out", out]
+    index = out / "outputs" / "made.json"
+    with subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, command)], stderr=subprocess.DEVNULL) as running:
+        while running.poll() is None and not (index.exists() and json.loads(index.read_text("utf-8"))):
+            time.sleep(0.001)
+        running.send_signal(signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    before = json.loads(index.read_text("utf-8"))
+    assert len(before) in (1, 2, 3)
+    assert not (out / "compare.json").exists()
+    done = here(*command)
+    assert done.returncode == 0, done.stderr
+    assert f"outputs kept from before: {len(before)} of 4" in done.stderr.decode()
+    assert f"sentences translated: {40 * (4 - len(before))} of" in done.stderr.decode()
+    after = json.loads(index.read_text("utf-8"))
+    assert list(after) == ["run.1.txt", "n1.1.txt", "n2.1.txt", "n3.1.txt"]
+    assert {file: after[file] for file in before} == before
 
 
 def test_compare_without_a_report_at_a_depth(toy_run, models, options, here):

@@ -11,11 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yields what to call with the number of pieces that have become ready."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    done = 0
+    done, shown = 0, console.is_terminal and total > 0
     # A lazy refresh: the bar must not take time from what it watches.
-    with Progress(
-        *columns, console=console, refresh_per_second=2, disable=not (total and console.is_terminal)
-    ) as progress:
+    with Progress(*columns, console=console, refresh_per_second=2, disable=not shown) as progress:
         task = progress.add_task(what, total=total)
 
         def advance(count: int) -> None:

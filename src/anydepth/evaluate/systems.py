@@ -103,11 +103,7 @@ def _candidates(
 
 
 def _outputs(
-    candidates: Sequence[_Candidate],
-    sources: Sequence[str],
-    kept: KeptOutputs,
-    console: Console,
-    **options: Any,
+    candidates: Sequence[_Candidate], sources: Sequence[str], kept: KeptOutputs, console: Console, **options: Any
 ) -> dict[str, tuple[str, ...]]:
     """By their keys, so that a model in two systems translates once."""
     wanted = {one.made_by for one in candidates}
@@ -119,8 +115,8 @@ def _outputs(
     with bar(console, "sentences translated", (len(wanted) - len(ready)) * len(sources)) as advance:
         for one in in_order:
             if one.made_by not in ready:
-                lines = one.translator.translate(sources, depth=one.depth, progress=advance, **options)
-                ready[one.made_by] = tuple(lines)
+                outputs = one.translator.translate(sources, depth=one.depth, progress=advance, **options)
+                ready[one.made_by] = tuple(outputs)
             kept.keep(one.file, one.made_by, ready[one.made_by])
     return ready
 

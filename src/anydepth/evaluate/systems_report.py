@@ -18,10 +18,10 @@ def write_systems_report(result: SystemsResult, folder: Path) -> Path:
     """Write index.html, compare.json, the picture and outputs/ into `folder`; return the page's path."""
     pictures = {PICTURE: draw_differences(result)}
     page = folder / "index.html"
-    kept = KeptOutputs(folder)
-    for model in result.models:
-        kept.keep(model.file, model.made_by, model.outputs)
     try:
+        kept = KeptOutputs(folder)
+        for model in result.models:
+            kept.keep(model.file, model.made_by, model.outputs)
         write_atomically(folder / PICTURE, pictures[PICTURE])
         content = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(folder / "compare.json", content + "\n")
