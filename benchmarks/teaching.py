@@ -22,7 +22,7 @@ METHODS = {
     "PKD + attention": {"method": "pkd", "attention": True},
     "CKD regular": {"method": "ckd", "map": "regular"},
     "CKD overlap": {"method": "ckd", "map": "overlap"},
-    "CKD overlap, student projected": {"method": "ckd", "map": "overlap", "project": "student"},
+    "CKD overlap, as in the paper": {"method": "ckd", "map": "overlap", "project": "teacher", "distance": "square"},
     "CKD attention": {"method": "ckd", "fusion": "attention"},
 }
 

@@ -56,7 +56,8 @@ class Match(nn.Module):
         student_crd, target = student_crd.float(), target.float()
         if not self.by_direction:
             return (student_crd - target).square().mean(dim=(1, 2))
-        return (F.normalize(student_crd, dim=-1) - F.normalize(target, dim=-1)).square().sum(dim=-1).mean(dim=1)
+        # the squared distance of two vectors of length 1
+        return (2 - 2 * F.cosine_similarity(student_crd, target, dim=-1)).mean(dim=1)
 
 
 def match_attention(student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs: Tensor | None) -> Tensor:
