@@ -237,6 +237,12 @@ class TeacherConfig(Section):
     sides: Literal["encoder", "decoder", "both"] = Field(
         "encoder", description="whose layers to match; in the paper the decoder's only do harm"
     )
+    begin: int = Field(
+        0,
+        ge=0,
+        description="updates without the teacher at first; one that is the student itself, and teaches by layers, "
+        "has to know something before it does",
+    )
     temperature: float = Field(1.0, gt=0, description="softens both output distributions")
     eta: float = Field(0.1, ge=0, le=1, description="what the teacher's outputs count")
     lambda_: float = Field(0.7, alias="lambda", ge=0, le=1, description="what its layers count (pkd and ckd)")

@@ -76,6 +76,19 @@ class Foundations:
                 f"set it to {longest}"
             )
 
+    def warnings(self, recipe: Recipe) -> list[str]:
+        """What a user should know of the teacher before a long run."""
+        if recipe.teacher is None:
+            return []
+        found = [f"teacher.{key} has no effect here" for key in recipe.teacher.idle_keys()]
+        untrained = recipe.init_from is None and recipe.teacher.begin == 0
+        if recipe.teacher.model == "self" and recipe.teacher.matches_layers and untrained:
+            found.append(
+                "a model that teaches itself by its layers from the start may learn nothing else: "
+                "set teacher.begin, or start from a trained model with init_from"
+            )
+        return found
+
     def check_unchanged(self, run: Path) -> None:
         """A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words.
         Its teacher must stay the same all along, wherever it lies."""

@@ -61,7 +61,8 @@ def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher)
 def test_a_model_can_teach_itself(toy_recipe, tmp_path):
     for objective in ("{name: tied-multi}", "{name: flexible}", "{name: layerdrop}"):
         run = tmp_path / objective[7:-1]
-        run_recipe(toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, lambda: 0.2}")
+        said = run_recipe(toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, lambda: 0.2}")
+        assert "may learn nothing else: set teacher.begin" in said
         records = [record for record in read_log(run) if record["kind"] == "train"]
         assert records[-1]["loss"] < records[0]["loss"]
         assert {"ce", "kd", "ckd"} <= set(records[-1])

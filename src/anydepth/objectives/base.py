@@ -70,10 +70,11 @@ class TranslationObjective(Objective):
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """The loss of one batch. Layers that it does not need are part of it, with gradient zero."""
         passes = self.run(model, batch, step)
+        teaching = self.teaching if self.teaching is not None and step > self.teaching.config.begin else None
+        loss = loss_of(model, batch, passes, self.label_smoothing, teaching)
         unused = unused_layers(model, *passes.layers)
-        loss = loss_of(model, batch, passes, self.label_smoothing, self.teaching)
         if self.teaching is not None:
-            unused += self.teaching.unused(passes)
+            unused += self.teaching.unused(None if teaching is None else passes)
         loss.total = keep_in_graph(loss.total, unused)
         return loss
 

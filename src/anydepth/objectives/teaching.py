@@ -141,11 +141,11 @@ class Teaching(nn.Module):
             for own, match in cast(nn.ModuleDict, of_depths[str(ran.depth)]).items():
                 yield int(own), cast(Match, match)
 
-    def unused(self, passes: Passes) -> list[nn.Parameter]:
-        """The parameters of depths that a step did not run."""
+    def unused(self, passes: Passes | None) -> list[nn.Parameter]:
+        """The parameters of depths that a step did not run; all of them, if it was not taught."""
         unused = []
         for side in self.sides:
-            ran = {str(one.depth) for one in self._ran(side, passes)}
+            ran = set() if passes is None else {str(one.depth) for one in self._ran(side, passes)}
             of_depths = cast(nn.ModuleDict, self.matches[side])
             unused += [p for depth, matches in of_depths.items() if depth not in ran for p in matches.parameters()]
         return unused
