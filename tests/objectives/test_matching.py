@@ -13,7 +13,7 @@ LITERAL = {"project": "teacher", "distance": "square"}  # as the paper has it
 
 
 def match(layers, teacher=2, student=2, **options):
-    return Match(TeacherConfig(model="self", **options), layers, len(LAYERS), (teacher, student))
+    return Match(TeacherConfig(model="elsewhere", **options), layers, len(LAYERS), (teacher, student))
 
 
 def state(*values):

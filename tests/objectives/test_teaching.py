@@ -32,7 +32,7 @@ def transformer(config: ModelConfig, seed: int = 1) -> Transformer:
 
 def taught(objective, student: ModelConfig, teacher: Transformer | None, **options):
     made = make_objective(objective, student, 0.1, seed=1)
-    config = TeacherConfig(model="self" if teacher is None else "elsewhere", **options)
+    config = TeacherConfig(model="self" if teacher is None else "elsewhere", **{"method": "ckd", **options})
     known = None
     if teacher is not None:
         known = teacher, DepthMenu.every_prefix(teacher.config.encoder_layers, teacher.config.decoder_layers)
@@ -263,16 +263,18 @@ def test_what_makes_no_sense_is_refused():
         ({"method": "pkd", "fusion": "mean"}, "nothing to combine"),
     ):
         with pytest.raises(ValueError, match=words):
-            TeacherConfig(model="self", **options)
+            TeacherConfig(model="elsewhere", **options)
     assert TeacherConfig(model="self", method="pkd", map={1: 3, "2": 6}).map == {1: (3,), 2: (6,)}
+    assert (TeacherConfig(model="self").method, TeacherConfig(model="elsewhere").method) == ("rkd", "ckd")
     for options, idle in (
         ({"method": "rkd", "map": "skip", "lambda": 0.9}, ["map", "lambda"]),
         ({"fusion": "attention", "map": "skip"}, ["map"]),
         ({"lambda": 0.0, "fusion": "mean"}, ["fusion"]),
-        ({"sides": "decoder", "attention": True, "depth": "6-6"}, ["attention", "depth"]),
-        ({"map": "skip"}, []),
+        ({"sides": "decoder", "attention": True}, ["attention"]),
+        ({"map": "skip", "depth": "6-6"}, []),
     ):
-        assert TeacherConfig(model="self", **options).idle_keys() == idle
+        assert TeacherConfig(model="elsewhere", **options).idle_keys() == idle
+    assert TeacherConfig(model="self", depth="6-6", map="skip").idle_keys() == ["map", "depth"]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])

@@ -36,7 +36,7 @@ def test_a_student_learns_from_a_wider_teacher_and_forgets_it(toy_recipe, toy_ru
         assert records[-1][part] < records[0][part]
 
 
-@pytest.mark.parametrize("teacher", ["{model: TOY, map: {1: [1, 2]}}", "{model: self, sides: both}"])
+@pytest.mark.parametrize("teacher", ["{model: TOY, map: {1: [1, 2]}}", "{model: self, method: ckd, sides: both}"])
 def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher):
     """Also from a teacher that has moved meanwhile, if it is the same."""
     teaches_itself = "self" in teacher
@@ -61,7 +61,9 @@ def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher)
 def test_a_model_can_teach_itself(toy_recipe, tmp_path):
     for objective in ("{name: tied-multi}", "{name: flexible}", "{name: layerdrop}"):
         run = tmp_path / objective[7:-1]
-        said = run_recipe(toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, lambda: 0.2}")
+        said = run_recipe(
+            toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, method: ckd, lambda: 0.2}"
+        )
         assert "may learn nothing else: set teacher.begin" in said
         records = [record for record in read_log(run) if record["kind"] == "train"]
         assert records[-1]["loss"] < records[0]["loss"]

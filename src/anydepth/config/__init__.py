@@ -1,0 +1,36 @@
+"""Every key a recipe may have, with its meaning and its default. Unknown keys are refused.
+
+Run `python -m anydepth.config` to print this as the table in docs/recipe-keys.md.
+"""
+
+from anydepth.config.data import CorpusConfig, DataConfig
+from anydepth.config.keys import keys_as_markdown
+from anydepth.config.model import ModelConfig
+from anydepth.config.objective import (
+    FlexibleConfig,
+    LayerDropConfig,
+    ObjectiveConfig,
+    TiedMultiConfig,
+    VanillaConfig,
+)
+from anydepth.config.recipe import Recipe
+from anydepth.config.section import Section
+from anydepth.config.teacher import MapName, TeacherConfig
+from anydepth.config.train import TrainConfig
+
+__all__ = [
+    "CorpusConfig",
+    "DataConfig",
+    "FlexibleConfig",
+    "LayerDropConfig",
+    "MapName",
+    "ModelConfig",
+    "ObjectiveConfig",
+    "Recipe",
+    "Section",
+    "TeacherConfig",
+    "TiedMultiConfig",
+    "TrainConfig",
+    "VanillaConfig",
+    "keys_as_markdown",
+]

@@ -1,0 +1,3 @@
+from anydepth.config.keys import keys_as_markdown
+
+print(keys_as_markdown(), end="")

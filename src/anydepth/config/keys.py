@@ -1,0 +1,40 @@
+"""The table in docs/recipe-keys.md."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from anydepth.config.recipe import Recipe
+
+
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Every key below `section` as (dotted key, default, description)."""
+    for name, field in section.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        below = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if name == "objective":
+            for kind in below:
+                yield key, f"`name: {get_args(kind.model_fields['name'].annotation)[0]}`", kind.__doc__ or ""
+                yield from (row for row in _rows(kind, f"{key}.") if row[0] != "objective.name")
+        elif below and name == "valid":
+            yield key, "", f"{field.description} (keys as for data.train)"
+        elif below:
+            yield from _rows(below[0], f"{key}.")
+        else:
+            default: Any = "required" if field.is_required() else field.default
+            yield key, f"`{default}`", field.description or ""
+
+
+def keys_as_markdown() -> str:
+    lines = [
+        "# Recipe keys",
+        "",
+        "Made by `python -m anydepth.config`.",
+        "",
+        "| key | default | meaning |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in _rows(Recipe, "")]
+    return "\n".join(lines) + "\n"

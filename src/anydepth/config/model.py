@@ -1,0 +1,65 @@
+"""The size of the Transformer, and which of its layers share weights."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from anydepth.config.section import Section
+
+Sharing = Literal["none", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
+
+
+class ModelConfig(Section):
+    """A pre-norm encoder-decoder Transformer."""
+
+    width: int = Field(256, ge=8, le=65_536, description="size of a state")
+    heads: int = Field(4, ge=1, le=1024, description="attention heads")
+    ffn: int = Field(1024, ge=8, le=262_144, description="inner size of the feed-forward block")
+    encoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full encoder")
+    decoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full decoder")
+    encoder_shared: Sharing = Field(
+        "none",
+        description="which encoder layers have the same weights (recurrent stacking): none; all; or whose weights each "
+        "layer has, such as [1, 1, 2, 2, 3, 3]",
+    )
+    decoder_shared: Sharing = Field("none", description="the same for the decoder")
+    dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
+    share_embeddings: Literal["all", "target", "none"] = Field(
+        "all", description="one matrix for source, target and output; or for target and output; or three"
+    )
+    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in sub-words, at translation")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "ModelConfig":
+        if self.width % (2 * self.heads):
+            raise ValueError("width must be a multiple of 2 x heads")
+        return self
+
+    @model_validator(mode="after")
+    def _patterns_fit(self) -> "ModelConfig":
+        for side, shared, layers in (
+            ("encoder", self.encoder_shared, self.encoder_layers),
+            ("decoder", self.decoder_shared, self.decoder_layers),
+        ):
+            if isinstance(shared, str):
+                continue
+            if len(shared) != layers:
+                raise ValueError(f"{side}_shared must name weights for each of {layers} layers, not {len(shared)}")
+            if list(dict.fromkeys(shared)) != list(range(1, max(shared) + 1)):
+                raise ValueError(f"{side}_shared counts weights from 1 in the order in which they first occur")
+        return self
+
+    @property
+    def encoder_pattern(self) -> tuple[int, ...]:
+        """For each encoder layer the index, from 0, of the weights that it has."""
+        return _pattern(self.encoder_shared, self.encoder_layers)
+
+    @property
+    def decoder_pattern(self) -> tuple[int, ...]:
+        return _pattern(self.decoder_shared, self.decoder_layers)
+
+
+def _pattern(shared: Sharing, layers: int) -> tuple[int, ...]:
+    if isinstance(shared, str):
+        return (0,) * layers if shared == "all" else tuple(range(layers))
+    return tuple(number - 1 for number in shared)

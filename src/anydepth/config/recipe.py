@@ -1,0 +1,25 @@
+"""A whole recipe."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from anydepth.config.data import DataConfig
+from anydepth.config.model import ModelConfig
+from anydepth.config.objective import ObjectiveConfig, VanillaConfig
+from anydepth.config.section import Section
+from anydepth.config.teacher import TeacherConfig
+from anydepth.config.train import TrainConfig
+
+
+class Recipe(Section):
+    init_from: Path | None = Field(
+        None,
+        description="a finished model or run to start from, with its tokenizer; `model` may then be left out, "
+        "and only dropout and max_length may differ",
+    )
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = VanillaConfig()
+    teacher: TeacherConfig | None = Field(None, description="who teaches, if anyone does")
+    train: TrainConfig = TrainConfig()

@@ -1,0 +1,47 @@
+"""How training goes: optimiser, schedule, validation, checkpoints."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from anydepth.config.section import Section
+
+Moment = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TrainConfig(Section):
+    steps: int = Field(20_000, ge=1, description="updates in all; the only key that may change when a run goes on")
+    batch_tokens: int = Field(
+        4096, ge=16, le=10_000_000, description="sub-words in a batch, padding included, on its longer side"
+    )
+    accumulate: int = Field(1, ge=1, description="batches per update")
+    rate: float = Field(1e-3, gt=0, description="peak learning rate")
+    warmup: int = Field(1000, ge=0, description="updates until the peak")
+    schedule: Literal["inverse-sqrt", "linear"] = Field(
+        "inverse-sqrt", description="decay after the peak; linear ends at 0"
+    )
+    optimiser: Literal["adam", "nesterov"] = Field(
+        "adam", description="AdamW, or gradient descent with Nesterov momentum"
+    )
+    momentum: float = Field(0.9, gt=0, lt=1, description="of Nesterov's")
+    betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")
+    clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="auto: bfloat16 on a GPU that has it, else float32"
+    )
+    device: str = Field("auto", description="auto: cuda where there is one, else cpu")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads; part of what makes a run repeatable to the bit"
+    )
+    seed: int = Field(1, ge=0, lt=2**31, description="decides initial weights, batch order, dropout and exits")
+    log_every: int = Field(50, ge=1, description="updates between two log lines")
+    valid_every: int = Field(1000, ge=1, description="updates between two validations")
+    valid_depths: list[str] = Field(
+        [], description="depths to validate, such as [6-6, 2-1]; empty: deepest and shallowest"
+    )
+    valid_sentences: int = Field(500, ge=1, description="sentences translated per validation")
+    patience: int | None = Field(None, ge=1, description="stop after so many validations without a better BLEU")
+    checkpoint_every: int = Field(500, ge=1, description="updates between two checkpoints")
+    average: int = Field(5, ge=1, description="checkpoints averaged into the finished model")
