@@ -10,8 +10,8 @@
 #   tenth   the students on a tenth of the text, the teacher on all                        Table 1, En-De_2
 #   self    tied-multi 6-6 with and without its deepest exit as the teacher of the others, by outputs and by layers
 # Every part ends in a report in OUT/report-PART. SEEDS="1 2 3" trains the students of the first three parts with each
-# of these seeds (default 1). JOBS models train side by side, on a thread each (default 2). On two cores with nothing
-# else to do, main takes about an hour with one seed, and all parts take about two and a half.
+# of these seeds (default 1). JOBS models train side by side, on a thread each (default 2). From the times of single runs,
+# two cores with nothing else to do should take about an hour for main with one seed, and two and a half for all parts.
 set -euo pipefail
 parts=(main fusion tenth self)
 [[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
