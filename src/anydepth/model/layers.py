@@ -137,14 +137,18 @@ class Layer(nn.Module):
     def ffn_weights(self) -> FeedForwardWeights:
         return FeedForwardWeights(_affine(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
 
-    def join(self, x: Tensor, branch: Tensor, weight: float) -> Tensor:
+    def join(self, x: Tensor, branch: Tensor, weight: float | Tensor) -> Tensor:
         if self.training and self.dropout:
             branch = F.dropout(branch, self.dropout)
-        return x + branch if weight == 1.0 else x + weight * branch
+        if isinstance(weight, Tensor):
+            return torch.addcmul(x, branch, weight)
+        return x + branch if weight == 1.0 else torch.add(x, branch, alpha=weight)
 
 
 class EncoderLayer(Layer):
-    def forward(self, x_bsd: Tensor, weight: float, attend: Tensor | None, seen: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x_bsd: Tensor, weight: float | Tensor, attend: Tensor | None, seen: list[Tensor] | None = None
+    ) -> Tensor:
         """To `seen`, if it is given, the layer adds its attention probabilities, [b, h, s, s]."""
         attended = self_attention(x_bsd, self.attention_weights(), self.heads, attend, causal=False, seen=seen)
         x_bsd = self.join(x_bsd, attended, weight)
@@ -168,7 +172,12 @@ class DecoderLayer(Layer):
         return DecoderWeights(self.attention_weights(), cross, self.ffn_weights())
 
     def forward(
-        self, x_btd: Tensor, weight: float, memory_bsd: Tensor, attend: Tensor | None, cache: LayerCache | None = None
+        self,
+        x_btd: Tensor,
+        weight: float | Tensor,
+        memory_bsd: Tensor,
+        attend: Tensor | None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
         if cache is None:
             w, heads = self.weights(), self.heads

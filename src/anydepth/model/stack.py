@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from anydepth.depth.subnetwork import Weights
+Gates = Sequence[float | Tensor] | None  # what each layer's branches count; tensors where that is being learnt
 
 
 class States(list[Tensor]):
@@ -41,7 +41,7 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         chosen: tuple[int, ...],
-        weights: Weights = None,
+        weights: Gates = None,
         caches: Sequence[Any] | None = None,
         watch: bool = False,
         **inputs: Any,

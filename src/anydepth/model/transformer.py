@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer
-from anydepth.model.stack import Stack, States
+from anydepth.model.stack import Gates, Stack, States
 
 
 class Transformer(nn.Module):
@@ -50,15 +50,22 @@ class Transformer(nn.Module):
         return SubNetwork.prefix(self.config.encoder_layers, self.config.decoder_layers)
 
     def encode(
-        self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None, watch: bool = False
+        self,
+        source_bs: Tensor,
+        sub: SubNetwork,
+        padding_bs: Tensor | None = None,
+        watch: bool = False,
+        gates: Gates = None,
     ) -> States:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
-        With `watch` they come with the attention probabilities of each layer, [b, h, s, s].
+        With `watch` they come with the attention probabilities of each layer, [b, h, s, s]. `gates` are weights of
+        the layers that are still being learnt; they take the place of those of `sub`.
         """
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
         attend = _attend(padding_bs)
-        states: States = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, watch=watch, attend=attend)
+        weights = sub.encoder_weights if gates is None else gates
+        states: States = self.encoder(x_bsd, sub.encoder, weights, watch=watch, attend=attend)
         return states
 
     def encode_each(
@@ -84,16 +91,18 @@ class Transformer(nn.Module):
         sub: SubNetwork,
         padding_bs: Tensor | None = None,
         cache: DecoderCache | None = None,
+        gates: Gates = None,
     ) -> States:
         """The state after each decoder layer of `sub`, [b, t, d] each, before the final norm.
 
         With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
+        `gates` as for `encode`.
         """
         x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
         states: States = self.decoder(
             x_btd,
             sub.decoder,
-            sub.decoder_weights,
+            sub.decoder_weights if gates is None else gates,
             None if cache is None else cache.layers,
             memory_bsd=memory_bsd,
             attend=_attend(padding_bs),
