@@ -58,12 +58,12 @@ class Adds(Layer):
 
 
 def test_a_gate_scales_its_branch_and_learns_from_it():
-    """x = 1 + 0.25 * 4 + 0.5 * 2 = 3; d(x^2)/d(gate) = 2 x branch: 24 and 12; d(x^2)/d(branch) = 2 x gate: 1.5 and 3."""
+    """x = 1 + 0.25 * 4 + 0.5 * 2 = 3; d(x^2)/d(gate) = 2 x branch: 24, 12; d(x^2)/d(branch) = 2 x gate: 1.5, 3."""
     branches = iter([torch.tensor([4.0]), torch.tensor([2.0])])
     stack = Stack(lambda: Adds(next(branches)), (0, 1), 8)
     gates = torch.tensor([0.25, 0.5], requires_grad=True)
     states = stack(torch.tensor([1.0]), (0, 1), gates.unbind())
-    assert [float(state) for state in states] == [2.0, 3.0]
+    assert [state.item() for state in states] == [2.0, 3.0]
     (states[-1] ** 2).sum().backward()
     assert gates.grad.tolist() == [24.0, 12.0]
     assert [float(layer.branch.grad) for layer in stack.layers] == [1.5, 3.0]
