@@ -14,7 +14,7 @@ from anydepth.infer.translator import Translator
 from anydepth.text import Tokenizer
 from anydepth.train.checkpoint import read_state, saved_steps
 
-FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
+FREE_TO_CHANGE = ("dropout", "max_length", "init")  # of a model that training starts from
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,20 @@ class Affine(NamedTuple):
 
 
 class SelfAttentionWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     qkv: Affine
     out: Affine
 
 
 class CrossAttentionWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     query: Affine
     key_value: Affine
     out: Affine
 
 
 class FeedForwardWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     up: Affine
     down: Affine
 
@@ -47,8 +47,8 @@ class DecoderWeights(NamedTuple):
     ffn: FeedForwardWeights
 
 
-def norm(x: Tensor, affine: Affine) -> Tensor:
-    return torch.layer_norm(x, (x.shape[-1],), *affine)
+def norm(x: Tensor, affine: Affine | None) -> Tensor:
+    return x if affine is None else torch.layer_norm(x, (x.shape[-1],), *affine)
 
 
 def self_attention(
@@ -116,26 +116,32 @@ def _affine(module: nn.Linear | nn.LayerNorm) -> Affine:
     return Affine(module.weight, module.bias)
 
 
+def _affine_or_none(module: nn.LayerNorm | None) -> Affine | None:
+    return None if module is None else _affine(module)
+
+
 class Layer(nn.Module):
     """What encoder and decoder layers share: self-attention, feed-forward, and how a branch joins the stream.
 
     Every branch is added as x + weight * SubLayer(Norm(x)): weight 1 is the plain layer, 0 leaves it out.
+    Without `norms` it is x + weight * SubLayer(x).
     """
 
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float, norms: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.attention_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width) if norms else None
+        self.ffn_norm = nn.LayerNorm(width) if norms else None
         self.attention_qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.ffn_up, self.ffn_down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
     def attention_weights(self) -> SelfAttentionWeights:
         return SelfAttentionWeights(
-            _affine(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
+            _affine_or_none(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
         )
 
     def ffn_weights(self) -> FeedForwardWeights:
-        return FeedForwardWeights(_affine(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
+        return FeedForwardWeights(_affine_or_none(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
 
     def join(self, x: Tensor, branch: Tensor, weight: float | Tensor) -> Tensor:
         if self.training and self.dropout:
@@ -156,15 +162,15 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
-        super().__init__(width, heads, ffn, dropout)
-        self.cross_norm = nn.LayerNorm(width)
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float, norms: bool = True) -> None:
+        super().__init__(width, heads, ffn, dropout, norms)
+        self.cross_norm = nn.LayerNorm(width) if norms else None
         self.cross_query, self.cross_out = nn.Linear(width, width), nn.Linear(width, width)
         self.cross_key_value = nn.Linear(width, 2 * width)
 
     def weights(self) -> DecoderWeights:
         cross = CrossAttentionWeights(
-            _affine(self.cross_norm),
+            _affine_or_none(self.cross_norm),
             _affine(self.cross_query),
             _affine(self.cross_key_value),
             _affine(self.cross_out),

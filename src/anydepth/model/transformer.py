@@ -23,9 +23,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.vocabulary = vocabulary
-        size = (config.width, config.heads, config.ffn, config.dropout)
-        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width)
-        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width)
+        size = (config.width, config.heads, config.ffn, config.dropout, config.norm == "layer")
+        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width, config.residual)
+        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width, config.residual)
         self.target_embedding = nn.Embedding(vocabulary, config.width)
         shared = config.share_embeddings
         self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)
@@ -44,6 +44,9 @@ class Transformer(nn.Module):
         tables = {id(t): t for t in (self.target_embedding.weight, self.source_embedding.weight, self.output.weight)}
         for table in tables.values():
             nn.init.normal_(table, std=self.config.width**-0.5)
+        if self.config.init == "depth-scaled":
+            _scale_by_depth(self.encoder)
+            _scale_by_depth(self.decoder)
 
     @property
     def full(self) -> SubNetwork:
@@ -144,17 +147,20 @@ class Transformer(nn.Module):
 
     def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
         """The parameters that a sub-network uses, each once."""
-        modules = [
-            self.source_embedding,
-            self.target_embedding,
-            self.output,
-            self.encoder.norm,
-            self.decoder.norm,
-            *(self.encoder.layers[i] for i in sub.encoder),
-            *(self.decoder.layers[i] for i in sub.decoder),
-        ]
-        unique = {id(p): p for module in modules for p in module.parameters()}
+        tables = (self.source_embedding, self.target_embedding, self.output)
+        unique = {id(p): p for module in tables for p in module.parameters()}
         yield from unique.values()
+        yield from self.encoder.parameters_of(sub.encoder)
+        yield from self.decoder.parameters_of(sub.decoder)
+
+
+def _scale_by_depth(stack: Stack) -> None:
+    """Smaller matrices higher up: times 1 / sqrt(layer), counted from 1 (Zhang et al. 2019)."""
+    first_places = {layer: place for place, layer in reversed(list(enumerate(stack.layers, 1)))}
+    for layer, place in first_places.items():
+        for module in layer.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.mul_(place**-0.5)
 
 
 def _attend(padding_bs: Tensor | None) -> Tensor | None:
