@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from conftest import write_corpus
 from rich.console import Console
 
 import anydepth
-from anydepth.config import keys_as_markdown
+from anydepth.config import TeacherConfig, keys_as_markdown
 from anydepth.errors import UserError
 from anydepth.recipe import train
 from anydepth.recipe_file import read_recipe
@@ -61,6 +63,23 @@ def test_a_recipe_says_what_it_is_for():
     assert len(RECIPES) >= 3
     for path in RECIPES:
         assert path.read_text().startswith("# "), path.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_study_has_a_recipe_and_says_how_it_is_used(path):
+    read_recipe(path)
+    done = subprocess.run(["bash", path.with_suffix(".sh")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_teachers_of_the_study_are_possible():
+    script = (ROOT / "recipes" / "studies" / "ckd.sh").read_text("utf-8")
+    keys = re.findall(r'"(method: [^"$]*)"', script) + re.findall(r"'teacher=\{(.*)\}'", script)
+    assert len(keys) >= 10
+    for each in keys:
+        assert not TeacherConfig.model_validate({"model": "elsewhere", **yaml.safe_load(f"{{{each}}}")}).idle_keys()
 
 
 def test_documented_keys_are_current():

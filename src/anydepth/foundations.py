@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from anydepth import artifact
-from anydepth.config import ModelConfig, Recipe
+from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.errors import UserError
 from anydepth.files import read_json, write_atomically
 from anydepth.infer.translator import Translator
@@ -81,6 +81,13 @@ class Foundations:
         if recipe.teacher is None:
             return []
         found = [f"teacher.{key} has no effect here" for key in recipe.teacher.idle_keys()]
+        if recipe.teacher.teaches_nothing or recipe.teacher.begin >= recipe.train.steps:
+            found.append("the teacher teaches nothing: teacher.eta and lambda are 0, or it begins after the last step")
+        if recipe.teacher.leaves_nothing:
+            found.append("eta and lambda together are 1: nothing is learnt from the references")
+        if self.teacher is not None and self._speaks_otherwise(recipe.data):
+            there = " to ".join(self.teacher.languages)
+            found.append(f"the teacher translates {there}: from another language pair there is little to learn")
         untrained = recipe.init_from is None and recipe.teacher.begin == 0
         if recipe.teacher.model == "self" and recipe.teacher.matches_layers and untrained:
             found.append(
@@ -88,6 +95,12 @@ class Foundations:
                 "set teacher.begin, or start from a trained model with init_from"
             )
         return found
+
+    def _speaks_otherwise(self, data: DataConfig) -> bool:
+        """Whether the teacher has other languages, where both say which."""
+        assert self.teacher is not None
+        theirs, ours = self.teacher.languages, data.languages
+        return theirs != ours and ("source", "target") not in (theirs, ours)
 
     def check_unchanged(self, run: Path) -> None:
         """A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words.

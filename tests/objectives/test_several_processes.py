@@ -7,16 +7,18 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from anydepth.config import FlexibleConfig, LayerDropConfig, ModelConfig
+from anydepth.config import FlexibleConfig, LayerDropConfig, ModelConfig, TeacherConfig
 from anydepth.model import Transformer
-from anydepth.objectives import make_objective
+from anydepth.objectives import make_objective, make_teaching
 from anydepth.text import Batch
 
 CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=6, decoder_layers=4, dropout=0.0)
 OBJECTIVES = {
     "layerdrop": LayerDropConfig(name="layerdrop", encoder_p=0.5, decoder_p=0.5),
     "flexible": FlexibleConfig(name="flexible", encoder_tasks=1, decoder_tasks=1),
+    "taught": FlexibleConfig(name="flexible", encoder_tasks=1, decoder_tasks=1),
 }
+TEACHER = TeacherConfig.model_validate({"model": "self", "method": "ckd", "eta": 0.3, "lambda": 0.3})
 SOURCES = [[5, 6, 7], [9, 10, 11], [12, 13, 14], [15, 16, 17]]
 TARGETS = [[20, 21], [22, 23], [24, 25], [26, 27]]
 STEPS = 6
@@ -30,6 +32,8 @@ class Step(nn.Module):
         torch.manual_seed(1)
         self.model = Transformer(CONFIG, 40)
         self.objective = make_objective(OBJECTIVES[name], CONFIG, 0.1, seed=1)
+        if name == "taught":
+            self.objective.teaching = make_teaching(TEACHER, None, self.objective)
 
     def forward(self, batch: Batch, step: int) -> torch.Tensor:
         return self.objective(self.model, batch, step).total

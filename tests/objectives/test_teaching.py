@@ -178,16 +178,30 @@ def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides, wei
     assert model.training
 
 
-def test_sampled_exits_estimate_the_same_without_bias(batch):
+@pytest.mark.parametrize("sides", ["encoder", "decoder"])
+@pytest.mark.parametrize("weights", ["linear", "deepest"])
+def test_sampled_exits_estimate_the_same_without_bias(batch, weights, sides):
+    """Also where what a decoder exit counts depends on the encoder exit that it goes with: `deepest` is no product."""
     model = transformer(DEEP)
     exact, sampled = (
-        taught(TiedMultiConfig(name="tied-multi", mode=mode, weights="linear"), DEEP, None, eta=0.3)
+        taught(
+            TiedMultiConfig(name="tied-multi", mode=mode, weights=weights, deepest_share=0.8),
+            DEEP,
+            None,
+            method="pkd",
+            eta=0.3,
+            sides=sides,
+        )
         for mode in ("exact", "sampled")
     )
     with torch.no_grad():
-        totals = torch.stack([sampled(model, batch, step).total for step in range(1, 601)])
-        expected = exact(model, batch, 1).total
-    assert abs(float(totals.mean() - expected)) < 4 * float(totals.std()) / 600**0.5
+        losses = [sampled(model, batch, step) for step in range(1, 401)]
+        expected = exact(model, batch, 1)
+    for found, wanted in (
+        (torch.stack([loss.total for loss in losses]), expected.total),
+        (torch.stack([loss.parts["pkd"] for loss in losses]), expected.parts["pkd"]),
+    ):
+        assert abs(float(found.mean() - wanted)) <= 4 * float(found.std()) / 400**0.5 + 1e-6
 
 
 def test_drawn_depths_leave_the_projections_of_others_with_zero_gradients(batch):
@@ -234,7 +248,11 @@ def test_explicit_maps(batch):
     objective = taught(Vanilla(), STUDENT, teacher, map={2: (4, 6)})
     assert {key: match.layers for key, match in objective.teaching.matches["encoder"]["2"].items()} == {"2": (4, 6)}
     assert torch.isfinite(objective(transformer(STUDENT), batch, 1).total)
-    for wrong, words in (({1: (1, 7)}, "7"), ({}, "empty")):
+    for wrong, words in (
+        ({1: (1, 7)}, r"of the encoder, .*teacher layer 7, but the teacher has 6 layers"),
+        ({3: (1,)}, r"student layer 3, but the student has 2 layers"),
+        ({}, r"teacher\.map is empty"),
+    ):
         with pytest.raises(UserError, match=words):
             taught(Vanilla(), STUDENT, teacher, map=wrong)
     with pytest.raises(UserError, match="student of one depth"):
@@ -244,14 +262,14 @@ def test_explicit_maps(batch):
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(UserError, match="several depths"):
         taught(Vanilla(), STUDENT, None)
-    with pytest.raises(UserError, match="7-7"):
+    with pytest.raises(UserError, match=r"teacher\.depth: the teacher has no depth 7-7"):
         taught(Vanilla(), STUDENT, transformer(LARGE), depth="7-7")
     decoder_only = FlexibleConfig(name="flexible", sides="decoder")
     with pytest.raises(UserError, match="the encoder has one depth only"):
         taught(decoder_only, DEEP, None)
     taught(decoder_only, DEEP, None, sides="decoder")
     for options, words in (
-        ({"eta": 0.5, "lambda": 0.6}, "more than 1"),
+        ({"eta": 0.5, "lambda": 0.6}, r"more than 1, and 0\.5 \+ 0\.6 is"),
         ({"eta": 0.0, "lambda": 1.0}, "nothing trains the outputs"),
         ({"lambda": True}, "cannot be true or false"),
         ({"map": {1: "first"}}, "choose from last"),
@@ -269,6 +287,8 @@ def test_what_makes_no_sense_is_refused():
     for options, idle in (
         ({"method": "rkd", "map": "skip", "lambda": 0.9}, ["map", "lambda"]),
         ({"fusion": "attention", "map": "skip"}, ["map"]),
+        ({"fusion": "attention", "map": {2: [4, 6]}}, []),
+        ({"eta": 0.0, "temperature": 2.0}, ["temperature"]),
         ({"lambda": 0.0, "fusion": "mean"}, ["fusion"]),
         ({"sides": "decoder", "attention": True}, ["attention"]),
         ({"map": "skip", "depth": "6-6"}, []),

@@ -92,16 +92,19 @@ def test_the_teacher_must_stay_the_same_and_a_finished_student_needs_none(toy_re
 def test_what_cannot_teach_is_refused_before_anything_is_written(toy_recipe, toy_run, tmp_path):
     other = tmp_path / "other"
     run_recipe(toy_recipe, other, *SMALL, "train.steps=1", "data.vocabulary=300")
-    run, teacher = tmp_path / "run", f"teacher.model={toy_run}"
+    run, teacher, damaged = tmp_path / "run", f"teacher.model={toy_run}", tmp_path / "damaged"
+    shutil.copytree(toy_run / "model", damaged)
+    (damaged / "model.safetensors").write_bytes((damaged / "model.safetensors").read_bytes()[:-100])
     for changes, words in (
         ([teacher, f"data.tokenizer={other}"], r"the teacher has another vocabulary than data\.tokenizer"),
         ([teacher, f"init_from={other}", "model={}"], "the teacher has another vocabulary than init_from"),
         ([teacher, "model.max_length=128", "data.max_tokens=64"], r"set it to 63"),
-        ([teacher, "teacher.depth=3-3"], "3-3"),
-        ([teacher, "teacher.map={1: [1, 3]}"], "3"),
+        ([teacher, "teacher.depth=3-3"], r"teacher\.depth: the teacher has no depth 3-3"),
+        ([teacher, "teacher.map={1: [1, 3]}"], "teacher layer 3, but the teacher has 2 layers"),
+        ([f"teacher.model={damaged}"], "is damaged"),
         (["teacher.model=nowhere"], "there is no model at nowhere"),
         (["teacher.model=self"], "several depths"),
-        ([teacher, "teacher.map=overlapping"], "teacher.map"),
+        ([teacher, "teacher.map=overlapping"], r"teacher\.map.*choose from last"),
         ([teacher, "teacher.lambda=0.95"], "more than 1"),
     ):
         with pytest.raises(UserError, match=words):
@@ -109,8 +112,29 @@ def test_what_cannot_teach_is_refused_before_anything_is_written(toy_recipe, toy
     assert not run.exists()
 
 
-def test_keys_without_effect_are_noted_for_teachers(toy_recipe, toy_run, tmp_path):
-    teacher = f"teacher={{model: {toy_run}, method: rkd, map: skip, lambda: 0.5}}"
-    said = run_recipe(toy_recipe, tmp_path / "run", *SMALL, *SHORT, "train.steps=1", teacher)
-    assert "teacher.map has no effect" in said
-    assert "teacher.lambda has no effect" in said
+def test_what_a_user_should_know_of_a_teacher_is_said(toy_recipe, toy_run, tmp_path):
+    for number, (keys, changes, notes) in enumerate(
+        (
+            ("method: rkd, map: skip, lambda: 0.5", [], ["teacher.map has no effect", "teacher.lambda has no effect"]),
+            ("method: rkd, eta: 0", [], ["the teacher teaches nothing"]),
+            ("method: rkd, begin: 1", [], ["the teacher teaches nothing"]),
+            ("method: rkd, eta: 1", [], ["nothing is learnt from the references"]),
+            ("method: rkd", ["data.target_language=de"], ["the teacher translates fr to en"]),
+        )
+    ):
+        teacher = f"teacher={{model: {toy_run}, {keys}}}"
+        said = run_recipe(toy_recipe, tmp_path / str(number), *SMALL, *SHORT, "train.steps=1", teacher, *changes)
+        assert [line for line in said.splitlines() if line.startswith("note: ")] == [
+            next(line for line in said.splitlines() if note in line) for note in notes
+        ]
+
+
+def test_the_mean_of_a_part_is_over_the_updates_that_have_it(toy_recipe, toy_run, tmp_path):
+    """A teacher that begins in the middle of what a log line is about."""
+    changes = [*SMALL, "train.steps=6", "train.log_every=6", "train.valid_every=6"]
+    for name, begin in (("late", 5), ("each", 0)):
+        teacher = f"teacher={{model: {toy_run}, method: rkd, eta: 0.0001, begin: {begin}}}"
+        every = "train.log_every=1" if name == "each" else "train.log_every=6"
+        run_recipe(toy_recipe, tmp_path / name, *changes, teacher, every)
+    late, each = ([one for one in read_log(tmp_path / name) if one["kind"] == "train"] for name in ("late", "each"))
+    assert late[-1]["kd"] == pytest.approx(each[-1]["kd"], rel=0.02)

@@ -46,7 +46,11 @@ class TeacherConfig(Section):
         description="how layers are compared: scaled to length 1 (the authors' code), or as they are (the paper); "
         "square with project: teacher can be minimised by shrinking both",
     )
-    attention: bool = Field(False, description="pkd and ckd: match the encoder's self-attention too")
+    attention: bool = Field(
+        False,
+        description="pkd and ckd: match the encoder's self-attention too (KL to the mean of the mapped layers; of the "
+        "means over heads, if their numbers differ); it counts lambda, as layers do",
+    )
     sides: Literal["encoder", "decoder", "both"] = Field(
         "encoder", description="whose layers to match; in the paper the decoder's only do harm"
     )
@@ -56,7 +60,9 @@ class TeacherConfig(Section):
         description="updates without the teacher at first; one that is the student itself, and teaches by layers, "
         "has to know something before it does",
     )
-    temperature: float = Field(1.0, gt=0, description="softens both output distributions")
+    temperature: float = Field(
+        1.0, gt=0, description="softens both output distributions; their loss counts temperature^2 times, as is usual"
+    )
     eta: float = Field(0.1, ge=0, le=1, description="what the teacher's outputs count")
     lambda_: float = Field(0.7, alias="lambda", ge=0, le=1, description="what its layers count (pkd and ckd)")
 
@@ -95,7 +101,10 @@ class TeacherConfig(Section):
     def _weights_leave_room(self) -> "TeacherConfig":
         of_layers = 0 if self.method == "rkd" else self.lambda_
         if self.eta + of_layers > 1:
-            raise ValueError("eta and lambda are shares of the loss: together they cannot be more than 1")
+            raise ValueError(
+                f"eta and lambda are shares of the loss: together they cannot be more than 1, and {self.eta:g} + "
+                f"{of_layers:g} is: set both"
+            )
         if of_layers == 1:
             raise ValueError("with a lambda of 1 nothing trains the outputs: leave something for them")
         return self
@@ -112,6 +121,15 @@ class TeacherConfig(Section):
             raise ValueError("pkd has nothing to combine: for fusion use method: ckd")
         return self
 
+    @property
+    def teaches_nothing(self) -> bool:
+        return self.eta == 0 and not self.matches_layers
+
+    @property
+    def leaves_nothing(self) -> bool:
+        """For the references."""
+        return self.eta + (self.lambda_ if self.matches_layers else 0) == 1
+
     def idle_keys(self) -> list[str]:
         """What was given and has no effect."""
         keys: list[str] = []
@@ -119,7 +137,9 @@ class TeacherConfig(Section):
             keys += ["map", "fusion", "project", "distance", "attention", "sides"]
         if self.method == "rkd":
             keys.append("lambda_")
-        if self.fusion == "attention":
+        if self.eta == 0:
+            keys.append("temperature")
+        if self.fusion == "attention" and isinstance(self.map, str):  # others say which layers of the student learn
             keys.append("map")
         if self.sides == "decoder" and self.attention:
             keys.append("attention")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from anydepth.config import ModelConfig, ObjectiveConfig, TeacherConfig
 from anydepth.depth import DepthMenu
+from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.base import Finished, Loss, Objective, TranslationObjective
@@ -59,6 +60,13 @@ def make_teaching(
         one = Teacher(None, student, menu.deepest.subnetwork)
     else:
         model, offered = teacher
-        entry = offered.deepest if config.depth is None else offered[config.depth]
+        entry = offered.deepest if config.depth is None else _at_depth(offered, config.depth)
         one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)
     return Teaching(config, one, student, menu, objective.seed)
+
+
+def _at_depth(offered: DepthMenu, depth: str) -> MenuEntry:
+    try:
+        return offered[depth]
+    except UserError as error:
+        raise UserError(f"teacher.depth: {str(error).replace('this model', 'the teacher')}") from error

@@ -137,6 +137,6 @@ def loss_of(
         return Loss(found.total, terms, parts)
     parts["ce"] = (found.hard_er * passes.weight_er).sum()
     if lesson.soft is not None:  # the mean where it counts: not at the deepest exit, if that is the teacher
-        weight_er = lesson.soft.weight_er
-        parts["kd"] = (found.soft_er * weight_er).sum() / weight_er.sum().clamp(min=torch.finfo(torch.float32).tiny)
+        weight_er, tiny = lesson.soft.weight_er, torch.finfo(torch.float32).tiny
+        parts["kd"] = (found.soft_er * weight_er).sum() / weight_er.sum().clamp(min=tiny)
     return Loss(found.total + lesson.of_layers, terms, parts | lesson.parts)

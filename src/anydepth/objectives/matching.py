@@ -42,30 +42,41 @@ class Match(nn.Module):
         chosen = [teacher[layer] for layer in self.layers]
         if self.fusion == "concat":
             return torch.cat(chosen, dim=-1)
-        if self.logits is None:
-            return torch.stack(chosen).mean(dim=0)
-        return torch.einsum("l,lrd->rd", self.logits.softmax(dim=0), torch.stack(chosen))
+        return mixture(chosen, self.shares())
 
-    def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor]) -> Tensor:
-        """The distance, [c], to the teacher's layers, by their number from 1, [r, d] each."""
+    def shares(self) -> Tensor | None:
+        """What each of its layers counts, if that is learnt; None: all the same."""
+        return None if self.logits is None else self.logits.softmax(dim=0)
+
+    def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor], times_r: Tensor | None = None) -> Tensor:
+        """The distance, [c], to the teacher's layers, by their number from 1, [r, d] each: the mean over positions,
+        of which each may count several times."""
         target = self.fused(teacher)
         if self.project is not None and self.onto_student:
             target = self.project(target)
         elif self.project is not None:
             student_crd = self.project(student_crd)
         student_crd, target = student_crd.float(), target.float()
-        if not self.by_direction:
-            return (student_crd - target).square().mean(dim=(1, 2))
-        # the squared distance of two vectors of length 1
-        return (2 - 2 * F.cosine_similarity(student_crd, target, dim=-1)).mean(dim=1)
+        if self.by_direction:  # the squared distance of two vectors of length 1
+            apart_cr = 2 - 2 * F.cosine_similarity(student_crd, target, dim=-1)
+        else:
+            apart_cr = (student_crd - target).square().mean(dim=-1)
+        return apart_cr.mean(dim=1) if times_r is None else (apart_cr * times_r).mean(dim=1)
 
 
-def match_attention(student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs: Tensor | None) -> Tensor:
+def mixture(layers: Sequence[Tensor], shares: Tensor | None) -> Tensor:
+    stacked = torch.stack(list(layers))
+    return stacked.mean(dim=0) if shares is None else torch.tensordot(shares.to(stacked), stacked, dims=1)
+
+
+def match_attention(
+    student_bhss: Tensor, teacher: Sequence[Tensor], padding_bs: Tensor | None, shares: Tensor | None = None
+) -> Tensor:
     """How far the student's attention is from the mean of the teacher's layers: KL, the mean over heads and positions.
 
     With other numbers of heads, the mean of the heads is compared.
     """
-    target_bhss, own_bhss = torch.stack(list(teacher)).mean(dim=0), student_bhss
+    target_bhss, own_bhss = mixture(teacher, shares), student_bhss
     if target_bhss.shape[1] != own_bhss.shape[1]:
         target_bhss, own_bhss = target_bhss.mean(1, keepdim=True), own_bhss.mean(1, keepdim=True)
     tiny = torch.finfo(torch.float32).tiny  # padding has probability 0 in both

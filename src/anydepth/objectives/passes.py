@@ -20,10 +20,14 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Ran:
-    """Some layers of one stack, and what they count, of 1: in all, or for each of several copies of the batch."""
+    """Some layers of one stack, and what they count, of 1: in all, or for each of several copies of the batch.
+
+    Where sentences drew what they run with, `times_b` says of each how many times that it counts.
+    """
 
     states: States
     weights: tuple[float, ...]
+    times_b: Tensor | None = None
 
     @property
     def depth(self) -> int:

@@ -28,7 +28,10 @@ SIDES = {"encoder": ("encoder",), "decoder": ("decoder",), "both": ("encoder", "
 
 
 class Lesson(NamedTuple):
-    """How a teacher changes the loss: what is left for the references, its outputs to match, and the loss of layers."""
+    """How a teacher changes the loss: what is left for the references, its outputs to match, and the loss of layers.
+
+    The parts are those of layers, for the logs, as they count before lambda.
+    """
 
     left_er: Tensor
     soft: Soft | None
@@ -82,7 +85,10 @@ class Teaching(nn.Module):
                 "an explicit teacher.map is for a student of one depth, and this one has several: give the name of a "
                 "map, such as overlap"
             )
-        return check_map(given, of_teacher, of_student)
+        try:
+            return check_map(given, of_teacher, of_student)
+        except UserError as error:
+            raise UserError(f"of the {side}, {error}") from error
 
     def forward(self, model: Transformer, batch: Batch, passes: Passes) -> Lesson:
         config = self.config
@@ -115,15 +121,18 @@ class Teaching(nn.Module):
         for side in self.sides:
             tokens = batch.source if side == "encoder" else batch.target_out
             real_r = real_positions(tokens)
+            sentence_r = real_r // tokens.shape[1]
             taught = {layer: shown.states[side][layer - 1].flatten(0, 1)[real_r] for layer in self._needed(side)}
             for ran in self._ran(side, passes):
+                times_r = None if ran.times_b is None else ran.times_b[sentence_r]
                 for own, match in self._matched(side, ran):
                     state_crd = ran.states[own - 1].view(len(ran.weights), tokens.numel(), -1)[:, real_r]
-                    apart_c = match(state_crd, taught)
+                    apart_c = match(state_crd, taught, times_r)
                     parts[self.config.method] += sum(w * apart for w, apart in zip(ran.weights, apart_c, strict=True))
                     if side == "encoder" and self.watches:
                         theirs = [shown.states[side].attention[layer - 1] for layer in match.layers]
-                        apart = match_attention(ran.states.attention[own - 1], theirs, batch.source_padding)
+                        own_attention = ran.states.attention[own - 1]
+                        apart = match_attention(own_attention, theirs, batch.source_padding, match.shares())
                         parts["attention"] += ran.weights[0] * apart
         return parts
 

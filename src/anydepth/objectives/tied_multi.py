@@ -80,14 +80,15 @@ class TiedMulti(TranslationObjective):
         real_r = real_positions(batch.target_out)
         m_r, n_r = m_bt.flatten()[real_r], n_b[:, None].expand_as(m_bt).flatten()[real_r]
         drawn_rd = torch.stack(decoded).flatten(1, 2)[m_r, real_r]
-        of_n, of_m = self.weights().sum(axis=1), self.weights().sum(axis=0)
+        of_n = self.weights().sum(axis=1)
+        given_bm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_b.device, torch.float32)[n_b]
         return Passes(
             real_r,
             model.features(drawn_rd)[None],
             torch.full((1, len(real_r)), 1 / len(real_r), device=drawn_rd.device),
             (n_r[None] == len(encoded) - 1, m_r[None] == len(decoded) - 1),
             [Ran(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
-            [Ran(decoded.first(depth), (float(share),)) for depth, share in enumerate(of_m, 1)],
+            [Ran(decoded.first(depth), (1.0,), times_b) for depth, times_b in enumerate(given_bm.unbind(1), 1)],
             (range(len(encoded)), range(len(decoded))),
         )
 

@@ -19,13 +19,14 @@ class Meter:
 
     def _reset(self) -> None:
         self._sums: dict[str, torch.Tensor] = {}
-        self._updates, self._terms = 0.0, 0
+        self._counts: dict[str, float] = {}  # of each part: some, such as a teacher's, are not there at every update
+        self._terms = 0
         self._since, self._paused_since = time.perf_counter(), 0.0
 
     def add(self, loss: Loss, share: float) -> None:
         for name, value in {"loss": loss.total.detach(), **loss.parts}.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.detach() * share
-        self._updates += share
+            self._counts[name] = self._counts.get(name, 0.0) + share
         self._terms += loss.terms
 
     def pause(self, seconds: float) -> None:
@@ -38,7 +39,7 @@ class Meter:
         return self._sums["loss"]
 
     def read(self, step: int) -> dict[str, float]:
-        values = {name: float(value) / self._updates for name, value in self._sums.items()}
+        values = {name: float(value) / self._counts[name] for name, value in self._sums.items()}
         values["tokens_per_second"] = self._terms / (time.perf_counter() - self._since - self._paused_since)
         if self._first_step is None:
             self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
