@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,31 @@ def toy_run(toy_recipe: Path) -> Path:
     return run
 
 
+TWO_TARGETS = """\
+data:
+  pairs:
+    - {{source_language: fr, target_language: en, train: {{source: {source}, target: {target}}}}}
+    - {{source_language: fr, target_language: loud, train: {{source: {source}, target: {loud}}}}}
+  hold_out: 50
+  vocabulary: 360
+  max_tokens: 40
+"""
+
+
+@pytest.fixture(scope="session")
+def two_targets_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run into two languages, English and English in capitals, at all four depths. Do not write to it."""
+    folder = tmp_path_factory.mktemp("two-targets")
+    source, target = write_corpus(folder)
+    loud = folder / "train.loud"
+    loud.write_text(target.read_text("utf-8").upper(), "utf-8")
+    rest = RECIPE[RECIPE.index("model:") :].format()
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(TWO_TARGETS.format(source=source, target=target, loud=loud) + rest, "utf-8")
+    run_recipe(recipe, folder / "run", "train.steps=250")
+    return folder / "run"
+
+
 def save_changed(run: Path, folder: Path) -> None:
     """Save the run's model with one number changed."""
     from anydepth import artifact
@@ -98,6 +124,24 @@ def anydepth(*arguments: object, stdin: bytes = b"", **options: object) -> subpr
     """The command line as a user runs it, in a process of its own."""
     command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=250, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture
+def here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """The command line without a process of its own, which takes seconds to start."""
+    from anydepth import cli
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[bytes]:
+        monkeypatch.setenv("GOMP_SPINCOUNT", "1000")  # what it would set for good
+        monkeypatch.setattr(sys, "argv", ["anydepth", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(sys.argv, stop.value.code, out.encode(), err.encode())
+
+    return run
 
 
 def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> None:

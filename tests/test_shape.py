@@ -8,7 +8,7 @@ from pathlib import Path
 import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
-TOP = {"foundations", "recipe", "selecting", "cli"}
+TOP = {"foundations", "recipe", "recipe_parts", "selecting", "cli"}
 RUNNING = {"select", "infer", "evaluate", "artifact"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {

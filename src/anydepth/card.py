@@ -6,35 +6,67 @@ import yaml
 
 from anydepth.depth import DepthMenu
 
+Pairs = list[tuple[str, str]]
+
 
 def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
     """`record` is the content of config.json."""
-    facts, (source, target) = record["facts"], record["languages"]
+    facts, (source, target), model = record["facts"], record["languages"], record["model"]
+    pairs = [(pair["source"], pair["target"]) for pair in record.get("pairs", [])]
+    task = "translation" if model["decoder_layers"] else "fill-mask"
     head = {
-        "language": [source, target],
+        "language": list(dict.fromkeys(language for pair in pairs for language in pair)) or [source, target],
         "library_name": "anydepth",
-        "pipeline_tag": "translation",
-        "tags": ["translation", "anydepth", "flexible-depth"],
+        "pipeline_tag": task,
+        "tags": [task, "anydepth", "flexible-depth"],
     }
     if facts.get("license"):
         head["license"] = facts["license"]
-    model = record["model"]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {source} to {target}, any depth",
-        f"One Transformer of {model['encoder_layers']} encoder and {model['decoder_layers']} decoder layers, width "
-        f"{model['width']}, vocabulary {record['vocabulary']:,}. It translates at {len(menu)} "
-        f"depth{'s' if len(menu) > 1 else ''}; take the one that fits your device.",
-        f'```python\nimport anydepth\n\nt = anydepth.load("this folder")\n'
-        f't.translate(["..."], depth="{next(iter(menu)).name}")\n```',
+        f"# {f'{source} to {target}' if model['decoder_layers'] else source}, any depth",
+        _summary(record, menu, len(pairs)),
+        f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
         "## Depths",
-        _depth_table(menu),
+        *_depth_tables(menu, pairs),
         "## Data",
         _data(facts),
         "## Recipe",
         f"```yaml\n{yaml.safe_dump(facts.get('recipe', {}), sort_keys=False, allow_unicode=True)}```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
+    model = record["model"]
+    layers = f"{model['encoder_layers']} encoder and {model['decoder_layers']} decoder layers"
+    of_pairs = f" for {pairs} language pairs" if pairs > 1 else ""
+    return (
+        f"One Transformer of {layers}{of_pairs}, width {model['width']}, vocabulary {record['vocabulary']:,}. "
+        f"It {'translates' if model['decoder_layers'] else 'runs'} at {len(menu)} "
+        f"depth{'s' if len(menu) > 1 else ''}; take the one that fits your device."
+    )
+
+
+def _example(menu: DepthMenu, pairs: Pairs, task: str) -> str:
+    if task != "translation":
+        return 't = anydepth.load("this folder")\nt.model  # an encoder alone'
+    chosen = ""
+    if len(pairs) > 1:
+        source, target = pairs[0]
+        chosen, menu = f'.between("{source}", "{target}")', menu.of_pair(f"{source}-{target}")
+    return f't = anydepth.load("this folder"){chosen}\nt.translate(["..."], depth="{next(iter(menu)).name}")'
+
+
+def _depth_tables(menu: DepthMenu, pairs: Pairs) -> list[str]:
+    """A table for each pair of several; one for them all where it was measured, as it may be where they share a
+    target language."""
+    if len(pairs) < 2:
+        return [_depth_table(menu)]
+    tables = [_depth_table(menu)] if menu.measured_on else []
+    for source, target in pairs:
+        tables += [f"### {source} to {target}", _depth_table(menu.of_pair(f"{source}-{target}"))]
+    return tables
 
 
 def _depth_table(menu: DepthMenu) -> str:

@@ -14,7 +14,7 @@ from anydepth.infer.translator import Translator
 from anydepth.text import Tokenizer
 from anydepth.train.checkpoint import read_state, saved_steps
 
-FREE_TO_CHANGE = ("dropout", "max_length")  # of a model that training starts from
+FREE_TO_CHANGE = ("dropout", "max_length", "init")  # of a model that training starts from
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Foundations:
     def _speaks_otherwise(self, data: DataConfig) -> bool:
         """Whether the teacher has other languages, where both say which."""
         assert self.teacher is not None
-        theirs, ours = self.teacher.languages, (data.source_language, data.target_language)
+        theirs, ours = self.teacher.languages, data.languages
         return theirs != ours and ("source", "target") not in (theirs, ours)
 
     def check_unchanged(self, run: Path) -> None:

@@ -11,33 +11,31 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from anydepth import artifact
-from anydepth.config import DataConfig, Recipe
+from anydepth.config import Recipe
 from anydepth.errors import UserError
 from anydepth.files import only_process, read_json, write_atomically
 from anydepth.foundations import Foundations
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
-from anydepth.objectives import TranslationObjective, make_objective, make_teaching
-from anydepth.text import Batch, BatchStream, Prepared, prepare
+from anydepth.objectives import make_objective, make_teaching
+from anydepth.recipe_parts import stream_of, validator_of, write_models
+from anydepth.text import Prepared, prepare
 from anydepth.train import Trainer
-from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import model_tensors
-from anydepth.train.validation import TranslationValidator
-
-VALIDATION_BATCH = 64
 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
     recipe, config = models.completed(recipe, run), recipe.train
-    if recipe.data.max_tokens >= recipe.model.max_length:
-        raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
+    _check_parts_fit(recipe)
     device = choose_device(config.device)
-    objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed)
+    pairs = [pair.name for pair in recipe.data.corpora] if len(recipe.data.corpora) > 1 else [""]
+    objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs)
+    validated = objective.validated().of_pair(recipe.data.corpora[0].name).names
     for depth in config.valid_depths:
-        if depth not in objective.menu().names:
-            names = ", ".join(objective.menu().names)
+        if depth not in validated:
+            names = ", ".join(validated)
             raise UserError(f"train.valid_depths: there is no depth {depth} in this model; it has: {names}")
     models.check_teacher(recipe, run)
     if recipe.teacher is not None and (models.teacher is not None or recipe.teacher.model == "self"):
@@ -61,12 +59,11 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
         if models.start is not None:
             model.load_state_dict(model_tensors(models.start.model), strict=False)  # a shared matrix is there once
-        stream = BatchStream(prepared.train, config.batch_tokens, config.seed)
-        validator = _validator(recipe, prepared, objective, device)
+        stream, validator = stream_of(recipe, prepared), validator_of(recipe, prepared, objective, device)
         trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
         steps = trainer.fit()
 
-        _finish(recipe, run, prepared, objective, steps)
+        write_models(recipe, run, prepared, objective, steps)
         write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
     console.print(
         f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})",
@@ -74,6 +71,22 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         soft_wrap=True,
     )
     return run / "model"
+
+
+def _check_parts_fit(recipe: Recipe) -> None:
+    """Refuse sections that are fine by themselves and not together."""
+    if recipe.data.max_tokens >= recipe.model.max_length:
+        raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
+    has_decoder = recipe.model.decoder_layers > 0
+    if recipe.data.is_text and has_decoder:
+        raise UserError(
+            "a text without translations is for masked language modelling, which has no decoder: "
+            "set model.decoder_layers to 0, or give source and target"
+        )
+    if not recipe.data.is_text and not has_decoder:
+        raise UserError(
+            "a model without a decoder cannot translate: give a corpus with `text`, or set model.decoder_layers"
+        )
 
 
 @contextmanager
@@ -133,55 +146,14 @@ def _different_keys(old: Any, new: Any, prefix: str = "") -> list[str]:
 
 
 def _report(prepared: Prepared, console: Console) -> None:
-    for part in ("train", "valid"):
-        counts = {name.replace("_", " "): number for name, number in prepared.counts[part].items() if number}
-        text = ", ".join(f"{name} {number:,}" for name, number in counts.items())
-        console.print(f"{part}: {text}", highlight=False, soft_wrap=True)
+    for kind in ("train", "valid"):
+        for part in prepared.parts:
+            several = len(prepared.parts) > 1
+            counted = prepared.counts[kind][part.name] if several else prepared.counts[kind]
+            counts = {name.replace("_", " "): number for name, number in counted.items() if number}
+            text = ", ".join(f"{name} {number:,}" for name, number in counts.items())
+            label = f"{kind} {part.name}" if several else kind
+            console.print(f"{label}: {text}", highlight=False, soft_wrap=True)
     if prepared.counts["valid_seen_in_train"]:
         seen = prepared.counts["valid_seen_in_train"]
         console.print(f"note: {seen:,} validation sources also occur in train", highlight=False)
-
-
-def _validator(
-    recipe: Recipe, prepared: Prepared, objective: TranslationObjective, device: torch.device
-) -> TranslationValidator:
-    pairs = prepared.valid_pairs[: recipe.train.valid_sentences]
-    sources = prepared.tokenizer.encode_many([source for source, _ in pairs])
-    targets = prepared.tokenizer.encode_many([target for _, target in pairs])
-    by_length = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
-    batches = []
-    for start in range(0, len(pairs), VALIDATION_BATCH):
-        chosen = by_length[start : start + VALIDATION_BATCH]
-        batches.append(Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen]).to(device))
-    return TranslationValidator(pairs, batches, prepared.tokenizer, objective.menu(), recipe.train.valid_depths)
-
-
-def _finish(recipe: Recipe, run: Path, prepared: Prepared, objective: TranslationObjective, steps: list[int]) -> None:
-    data = recipe.data
-    how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
-    if recipe.init_from is not None:
-        how["init_from"] = recipe.init_from.name
-    if recipe.teacher is not None:
-        how["teacher"]["model"] = Path(recipe.teacher.model).name
-    facts = {"data": _data_facts(data, prepared), "recipe": how}
-    artifact.save(
-        run / "model",
-        recipe.model,
-        average_checkpoints(run, steps),
-        prepared.tokenizer,
-        objective.menu(),
-        (data.source_language, data.target_language),
-        facts,
-    )
-
-
-def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
-    """For the card: file names without folders, which are nobody's business, and what cleaning left."""
-    corpus = data.train
-    names = [path.name for path in (corpus.source, corpus.target, corpus.tsv) if path is not None]
-    return {
-        "corpus": corpus.huggingface or ", ".join(names),
-        "licence": data.licence or "not recorded",
-        "pairs_read": prepared.counts["train"]["read"],
-        "pairs_trained_on": prepared.counts["train"]["kept"],
-    }

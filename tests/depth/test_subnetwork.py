@@ -17,7 +17,6 @@ def test_a_prefix_names_its_depth():
     ("layers", "words"),
     [
         (((), (0,)), "depth 0-1: the encoder needs"),
-        (((0,), ()), "depth 1-0: the decoder needs"),
         (((1, 0), (0,)), "ascending"),
         (((0, 0), (0,)), "ascending"),
         (((-1, 0), (0,)), "ascending"),
@@ -33,26 +32,39 @@ def test_weights_must_match_layers():
         SubNetwork((0, 1), (0,), encoder_weights=(1.0,))
 
 
-@pytest.mark.parametrize("text", ["6", "6-", "a-b", "6-2-1", "-1-2", "six-two", ""])
+@pytest.mark.parametrize(
+    "text", ["6", "6-", "a-b", "6-2-1", "-1-2", "six-two", "", ":6-2", "en fr:6-2", "6-2-hard", "6-2:en-fr", "soft"]
+)
 def test_what_is_no_depth_is_explained(text):
     with pytest.raises(UserError, match="write encoder-decoder"):
         parse_depth(text)
 
 
-@pytest.mark.parametrize(("text", "side"), [("0-3", "encoder"), ("3-0", "decoder")])
-def test_depth_zero_is_refused_by_name(text, side):
-    with pytest.raises(UserError, match=f"depth {text}: the {side} needs at least one layer"):
+@pytest.mark.parametrize("text", ["0-3", "en-fr:0-3-soft"])
+def test_an_encoder_of_depth_zero_is_refused_by_name(text):
+    with pytest.raises(UserError, match="depth 0-3: the encoder needs at least one layer"):
         parse_depth(text)
+
+
+@pytest.mark.parametrize("text", ["6-2", " 6-2 ", "6-2-soft", "en-fr:6-2", "pt-BR-zh_Hans:6-2-soft"])
+def test_names_have_a_pair_before_and_weights_after_the_layers(text):
+    assert parse_depth(text) == (6, 2)
+
+
+def test_an_encoder_alone_is_a_depth():
+    sub = SubNetwork(tuple(range(24)), ())
+    assert (sub.name, parse_depth(sub.name)) == ("24-0", (24, 0))
+    assert DepthMenu.from_json(DepthMenu.of([sub]).to_json())["24-0"].subnetwork == sub
 
 
 def test_menu_survives_json_with_weights_and_measurements():
     menu = DepthMenu.of([SubNetwork((0, 2), (1,), encoder_weights=(0.5, 1.0)), SubNetwork.prefix(3, 2)])
-    menu.measured("2-1", {"seconds": 1.0}, {"bleu": 30.0})
+    menu.measured("2-1-soft", {"seconds": 1.0}, {"bleu": 30.0})
     menu.measured_on = {"device": "cpu"}
     again = DepthMenu.from_json(menu.to_json())
     assert list(again) == list(menu)
     assert again.measured_on == {"device": "cpu"}
-    assert again["2-1"].quality == {"bleu": 30.0}
+    assert again["2-1-soft"].quality == {"bleu": 30.0}
 
 
 def test_menu_knows_its_deepest_and_lists_what_it_has():

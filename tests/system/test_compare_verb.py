@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import torch
 from conftest import anydepth, assert_one_line, write_corpus
 
-from anydepth import artifact, cli
+from anydepth import artifact
 from anydepth.evaluate.metrics import score
 
 
@@ -27,21 +25,6 @@ def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
     }
     artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
     return folder
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[bytes]]:
-    """The command line without a process of its own, which takes seconds to start."""
-
-    def run(*arguments: object) -> CompletedProcess[bytes]:
-        monkeypatch.setenv("GOMP_SPINCOUNT", "1000")  # what it would set for good
-        monkeypatch.setattr(sys, "argv", ["anydepth", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        return CompletedProcess(sys.argv, stop.value.code, out.encode(), err.encode())
-
-    return run
 
 
 @pytest.fixture(scope="module")

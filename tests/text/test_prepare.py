@@ -5,6 +5,7 @@ import pytest
 
 from anydepth.config import CorpusConfig, DataConfig
 from anydepth.errors import UserError
+from anydepth.files import sha256_of
 from anydepth.text import Prepared, prepare
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -37,10 +38,10 @@ def test_hold_out_shares_no_source_with_train(tmp_path):
     other_wording = [(source, target + " !") for source, target in counting_pairs()]
     prepared = run(tmp_path, config(tsv(tmp_path / "a.tsv", counting_pairs() + other_wording)))
     train_sources = set(lines(prepared.folder / "train.source"))
-    valid_sources = [source for source, _ in prepared.valid_pairs]
+    valid_sources = [source for source, _ in prepared.parts[0].valid_pairs]
     assert len(set(valid_sources)) == len(valid_sources) == 50
     assert not train_sources & set(valid_sources)
-    assert len(prepared.train) == 1900
+    assert len(prepared.parts[0].train) == 1900
     assert prepared.counts["train"]["held_out"] == 100
     assert prepared.counts["train"]["kept"] == 1900
     assert prepared.counts["valid"]["kept"] == 50
@@ -49,8 +50,8 @@ def test_hold_out_shares_no_source_with_train(tmp_path):
 def test_the_store_holds_the_cleaned_text(tmp_path):
     prepared = run(tmp_path, config(tsv(tmp_path / "a.tsv", counting_pairs())))
     sources, targets = (lines(prepared.folder / f"train.{side}") for side in ("source", "target"))
-    for index in (0, 123, len(prepared.train) - 1):
-        source, target = prepared.train.pair(index)
+    for index in (0, 123, len(prepared.parts[0].train) - 1):
+        source, target = prepared.parts[0].train.pair(index)
         assert prepared.tokenizer.decode(source.tolist()) == sources[index]
         assert prepared.tokenizer.decode(target.tolist()) == targets[index]
     files = {path.name for path in prepared.folder.iterdir()}
@@ -68,17 +69,17 @@ def test_every_pair_is_accounted_for(tmp_path):
     assert counts["empty"] == 2
     assert counts["ratio"] == counts["duplicates"] == 1
     assert counts["read"] == sum(value for key, value in counts.items() if key != "read")
-    assert len(prepared.train) == counts["kept"]
+    assert len(prepared.parts[0].train) == counts["kept"]
 
 
 def test_given_validation_is_cleaned_and_compared_with_train(tmp_path):
     pairs = counting_pairs()
     valid = [pairs[0], pairs[0], ("new sentence", "phrase"), ("", "vide"), ("⚗ " * 40, "⚗ " * 40)]
     prepared = run(tmp_path, config(tsv(tmp_path / "a.tsv", pairs), valid=tsv(tmp_path / "v.tsv", valid)))
-    assert prepared.valid_pairs == valid[:3]
+    assert prepared.parts[0].valid_pairs == valid[:3]
     assert prepared.counts["valid_seen_in_train"] == 2
     assert prepared.counts["valid"]["too_long"] == 1
-    assert len(prepared.train) == 1000
+    assert len(prepared.parts[0].train) == 1000
 
 
 def test_same_seed_same_files(tmp_path):
@@ -89,12 +90,46 @@ def test_same_seed_same_files(tmp_path):
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
 
 
+GOLDEN_TOKENIZER = Path(__file__).parent.parent / "golden" / "model" / "tokenizer.model"
+
+
+@pytest.mark.parametrize(
+    ("keys", "fingerprint", "notes"),
+    [
+        ({}, "188c7bd1db781fb4", "ba8a8a398c985fa3"),
+        ({"valid": CorpusConfig(tsv="v.tsv")}, "31f71eafdd38f7f3", "8d772fe275b6fd4e"),
+    ],
+)
+def test_one_pair_gives_the_bytes_that_earlier_versions_gave(tmp_path, monkeypatch, keys, fingerprint, notes):
+    """The digests were taken before there could be several pairs. The tokenizer is a given one: how sentencepiece
+    trains is not ours to fix."""
+    monkeypatch.chdir(tmp_path)
+    Path("tokenizer.model").write_bytes(GOLDEN_TOKENIZER.read_bytes())
+    tsv(Path("v.tsv"), counting_pairs()[:20])
+    data = config(tsv(Path("a.tsv"), counting_pairs()), tokenizer="tokenizer.model", **keys)
+    prepared = prepare(data, Path("prepared"), 1, show_progress=False)
+    assert prepared.fingerprint[:16] == fingerprint
+    assert sha256_of(Path("prepared/prepared.json"))[:16] == notes
+    assert [part.name for part in prepared.parts] == ["source-target"]
+
+
+def test_notes_of_earlier_versions_are_understood(tmp_path):
+    data = config(tsv(tmp_path / "a.tsv", counting_pairs()))
+    first = run(tmp_path, data)
+    notes = json.loads((first.folder / "prepared.json").read_text())
+    assert not {"pairs", "sampling", "temperature", "masked"} & set(notes["data"])
+    notes["data"] = data.model_dump(mode="json")  # as a version would write that has all keys
+    (first.folder / "prepared.json").write_text(json.dumps(notes))
+    idle = data.model_copy(update={"sampling": "temperature", "masked": 0.3})
+    assert run(tmp_path, idle).fingerprint == first.fingerprint
+
+
 def test_a_finished_preparation_is_reused(tmp_path):
     data = config(tsv(tmp_path / "a.tsv", counting_pairs()))
     first = run(tmp_path, data)
     (tmp_path / "a.tsv").unlink()
     again = run(tmp_path, data)
-    assert again.valid_pairs == first.valid_pairs
+    assert again.parts[0].valid_pairs == first.parts[0].valid_pairs
     assert again.counts == first.counts
 
 

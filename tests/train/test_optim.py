@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from anydepth.config import TrainConfig
-from anydepth.train.optim import learning_rate, make_optimiser
+from anydepth.objectives.base import ParameterGroup
+from anydepth.train.optim import learning_rate, make_optimisers, optimiser_tensors, restore_optimisers
 
 
 def test_inverse_sqrt_by_hand():
@@ -26,11 +27,30 @@ def test_no_warmup():
 
 def test_only_matrices_decay():
     named = {"matrix": torch.nn.Parameter(torch.ones(2, 2)), "bias": torch.nn.Parameter(torch.ones(2))}
-    optimiser = make_optimiser(named, TrainConfig(weight_decay=0.5))
+    (all_of_them,) = make_optimisers(named, [], TrainConfig(weight_decay=0.5))
     for parameter in named.values():
         parameter.grad = torch.zeros_like(parameter)
-    for group in optimiser.param_groups:
-        group["lr"] = 0.1
-    optimiser.step()
+    all_of_them.set_rate(0.1)
+    all_of_them.optimiser.step()
     assert named["matrix"].tolist() == [[pytest.approx(0.95)] * 2] * 2
     assert named["bias"].tolist() == [1, 1]
+
+
+def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
+    """The rate falls as that of all else does: at half of train.rate it is half of its own."""
+    named = {"weight": torch.nn.Parameter(torch.ones(2, 2)), "gate": torch.nn.Parameter(torch.zeros(2))}
+    rest, gates = make_optimisers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(rate=0.01))
+    assert (list(rest.named), list(gates.named)) == (["weight"], ["gate"])
+    assert [step for step in range(1, 8) if gates.is_due(step)] == [3, 6]
+    named["weight"].grad, named["gate"].grad = torch.full((2, 2), 100.0), torch.tensor([3.0, -4.0])
+    assert gates.norm().item() == pytest.approx(5.0)
+    gates.clip(1.0, gates.norm())
+    assert named["gate"].grad.tolist() == pytest.approx([0.6, -0.8], abs=1e-5)
+    gates.set_rate(0.005)
+    gates.optimiser.step()
+    assert named["gate"].tolist() == pytest.approx([-0.02, 0.02], rel=1e-5)
+    kept = {name: value.clone() for name, value in optimiser_tensors([rest, gates]).items()}
+    assert set(kept) == {"gate/step", "gate/exp_avg", "gate/exp_avg_sq"}
+    again = make_optimisers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(rate=0.01))
+    restore_optimisers(again, kept)
+    assert torch.equal(optimiser_tensors(again)["gate/exp_avg"], kept["gate/exp_avg"])

@@ -9,8 +9,8 @@ from conftest import run_recipe, save_changed, toy_pairs, weights_of
 import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.run_log import read_log
 from anydepth.train.checkpoint import average_checkpoints, load_tensors
-from anydepth.train.logs import read_log
 
 SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=4"]
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "objective={name: vanilla}"]

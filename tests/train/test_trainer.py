@@ -10,12 +10,12 @@ from conftest import RECIPE, WORDS, run_recipe, toy_pairs, weights_of, write_cor
 
 import anydepth
 from anydepth.errors import UserError
+from anydepth.evaluate.run_log import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.recipe_file import read_recipe
 from anydepth.text import Batch, BatchStream, make_batch, prepare
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
-from anydepth.train.logs import read_log
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
 
@@ -90,9 +90,10 @@ def test_a_finished_run_says_so_and_is_left_alone(toy_recipe, toy_run):
 def test_accumulated_batches_equal_one_large_batch(toy_recipe, tmp_path):
     recipe = read_recipe(toy_recipe)
     prepared = prepare(recipe.data, tmp_path / "data", 1, show_progress=False)
-    stream = BatchStream(prepared.train, 200, 1)
+    store = prepared.parts[0].train
+    stream = BatchStream(store, 200, 1)
     one, two = stream.at(0, 0), stream.at(0, 1)
-    together = make_batch(prepared.train, np.concatenate([one.indices, two.indices]))
+    together = make_batch(store, np.concatenate([one.indices, two.indices]))
     torch.manual_seed(1)
     model = Transformer(recipe.model.model_copy(update={"dropout": 0.0}), prepared.tokenizer.vocabulary_size)
     objective = make_objective(recipe.objective, recipe.model, 0.1, seed=1)
@@ -219,7 +220,7 @@ def test_unknown_validation_depth_is_refused(toy_recipe, tmp_path):
 
 def test_batch_order_is_independent_of_history(toy_recipe, tmp_path):
     prepared = prepare(read_recipe(toy_recipe).data, tmp_path / "data", 1, show_progress=False)
-    fresh, used = BatchStream(prepared.train, 300, 5), BatchStream(prepared.train, 300, 5)
+    fresh, used = (BatchStream(prepared.parts[0].train, 300, 5) for _ in range(2))
     for index in range(used.batches_in(0)):
         used.at(0, index)
     one, other = fresh.at(1, 3), used.at(1, 3)

@@ -14,12 +14,13 @@ from anydepth.cli.info import info
 from anydepth.cli.maps import maps
 from anydepth.cli.measuring import sweep
 from anydepth.cli.oracle import oracle
+from anydepth.cli.plotting import plot
 from anydepth.cli.selecting import select
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 
 # in the order of --help
-for verb in (data, train, translate, distill, sweep, compare, calibrate, oracle, select, info, depths, maps):
+for verb in (data, train, plot, translate, distill, sweep, compare, calibrate, oracle, select, info, depths, maps):
     app.command()(verb)
 
 

@@ -29,9 +29,25 @@ Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Language to translate from, of a model that has several.", show_default=False),
+]
 
 
-def load_translator(model: Path, device: str, threads: int | None) -> "Translator":
+def load_translator(
+    model: Path, device: str, threads: int | None, source: str | None = None, target: str | None = None
+) -> "Translator":
+    """The model for the language pair that the user wants; refused where that is not clear."""
+    return load_model(model, device, threads).between(source, target)
+
+
+def load_model(model: Path, device: str, threads: int | None) -> "Translator":
+    """The model for all of its language pairs."""
     import torch
 
     from anydepth.artifact import load

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import BatchSize, Beam, Device, LengthPenalty, Model, Threads, errors, load_translator
+from anydepth.cli.app import BatchSize, Beam, Device, From, LengthPenalty, Model, Threads, To, errors, load_translator
 from anydepth.cli.families import results
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def calibrate(
     sentences: Annotated[
         int, typer.Option(min=1, help="At most so many are timed at batch 1, spread over the lengths that occur.")
     ] = 200,
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -33,7 +35,7 @@ def calibrate(
     from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    translator = load_translator(model, device, threads)
+    translator = load_translator(model, device, threads, from_language, to_language)
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

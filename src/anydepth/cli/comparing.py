@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
 from anydepth.cli.families import load_families, make_report_folder, results
 
 
@@ -25,9 +25,7 @@ def compare(
     ] = None,
     depth: Annotated[
         str | None,
-        typer.Option(
-            help="A depth that all models have, such as 6-2.  [default: the deepest of each]", show_default=False
-        ),
+        typer.Option(help="A depth that all models have, such as 6-2.  [default: that of each]", show_default=False),
     ] = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -35,6 +33,8 @@ def compare(
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap over sentences.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 1,
     cut_long: CutLong = False,
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -49,7 +49,7 @@ def compare(
     if out is not None:
         make_report_folder(out, MARK, "a comparison")  # before hours of work, not after
     result = compare_systems(
-        load_families(systems, device, threads),
+        load_families(systems, device, threads, from_language, to_language),
         sources,
         references,
         depth=depth,

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
-def load_families(arguments: Sequence[str], device: str, threads: int | None) -> "dict[str, list[Translator]]":
-    named = families(arguments)
-    return {label: [load_translator(path, device, threads) for path in paths] for label, paths in named.items()}
+def load_families(
+    arguments: Sequence[str], device: str, threads: int | None, source: str | None = None, target: str | None = None
+) -> "dict[str, list[Translator]]":
+    """Each model for the language pair that is wanted of all of them."""
+    return {
+        label: [load_translator(path, device, threads, source, target) for path in paths]
+        for label, paths in families(arguments).items()
+    }
 
 
 def families(arguments: Sequence[str]) -> dict[str, list[Path]]:

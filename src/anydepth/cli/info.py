@@ -33,10 +33,11 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
     from anydepth.select.calibration import of_machine
 
     config, menu, folder = translator.model.config, translator.menu, translator.folder
-    parameters = list(translator.model.parameters())
+    parameters, views = list(translator.model.parameters()), _views(translator)
     return {
         "folder": str(folder),
         "languages": list(translator.languages),
+        "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
         "vocabulary": translator.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "share_embeddings", "max_length"}),
         "encoder_weights": _numbered(config.encoder_pattern),
@@ -44,12 +45,24 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
         "parameters": sum(one.numel() for one in parameters),
         "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
         "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
-        "depths": [_depth(translator, name) for name in menu.names],
-        "default_depth": menu.deepest.name,
+        "depths": [_depth(one, name) for one in views for name in one.menu.names],
+        "default_depth": None if translator.must_choose else menu.default.name,
         "measured_on": menu.measured_on,
         "selector": _selector(translator),
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
     }
+
+
+def _views(translator: "Translator") -> "list[Translator]":
+    """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
+    if len(translator.pairs) == 1:
+        return [translator]
+    whole = [translator] if translator.menu.measured_on and not translator.must_choose else []
+    return [*whole, *(translator.between(pair.source, pair.target) for pair in translator.pairs)]
+
+
+def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
+    return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
 
 
 def _numbered(pattern: tuple[int, ...]) -> list[int]:
@@ -60,6 +73,7 @@ def _numbered(pattern: tuple[int, ...]) -> list[int]:
 def _depth(translator: "Translator", name: str) -> dict[str, Any]:
     entry = translator.menu[name]
     return {
+        **({} if translator.pair is None else {"pair": translator.pair}),
         "depth": name,
         "encoder": _numbered(entry.subnetwork.encoder),
         "decoder": _numbered(entry.subnetwork.decoder),
@@ -90,10 +104,12 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     for name, value in rows.items():
         console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
     console.print()
-    table = plain_table(console, "", "depth", "parameters", "MB", "BLEU", "chrF", "ms/sentence")
+    of_pairs = ["pair"] if facts["pairs"] else []
+    table = plain_table(console, "", *of_pairs, "depth", "parameters", "MB", "BLEU", "chrF", "ms/sentence")
     for one in facts["depths"]:
         seconds = one["seconds_per_sentence"]
         table.add_row(
+            *(one.get(key, "") for key in of_pairs),
             one["depth"],
             f"{one['parameters']:,}",
             _megabytes(one["bytes"]),
@@ -110,6 +126,7 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
     return {
         "model": facts["folder"],
         "languages": f"{source} to {target}",
+        **({"pairs": ", ".join(facts["pairs"])} if facts["pairs"] else {}),
         "vocabulary": f"{facts['vocabulary']:,} sub-words; embeddings: {embeddings[facts['share_embeddings']]}",
         "size": f"width {facts['width']}, {facts['heads']} heads, feed-forward {facts['ffn']}",
         "encoder": _layers(facts["encoder_weights"]),
@@ -117,8 +134,8 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
         "parameters": f"{facts['parameters']:,}, each counted once",
         "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
         "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
-        "depths": f"{len(facts['depths'])}; by default {facts['default_depth']}",
-        "measured": _measured(facts["measured_on"]),
+        "depths": f"{len(facts['depths'])}; by default {_defaults(facts)}",
+        **_measured_rows(facts),
         "selector": _kind(facts["selector"]),
         "calibration": _calibrations(facts["calibrations"]),
     }
@@ -135,6 +152,19 @@ def _layers(weights: list[int]) -> str:
         layers_of.setdefault(number, []).append(str(layer))
     alike = ("=".join(layers) for layers in layers_of.values() if len(layers) > 1)
     return f"{count}; those that share weights: {', '.join(alike)}"
+
+
+def _defaults(facts: dict[str, Any]) -> str:
+    if facts["default_depth"] is not None:
+        return str(facts["default_depth"])
+    return ", ".join(f"{pair} {one['default_depth']}" for pair, one in facts["pairs"].items())
+
+
+def _measured_rows(facts: dict[str, Any]) -> dict[str, str]:
+    of_pairs = {f"measured {pair}": one["measured_on"] for pair, one in facts["pairs"].items() if one["measured_on"]}
+    if facts["measured_on"] or not of_pairs:
+        of_pairs = {"measured": facts["measured_on"], **of_pairs}
+    return {name: _measured(on) for name, on in of_pairs.items()}
 
 
 def _measured(on: dict[str, Any]) -> str:
@@ -160,7 +190,7 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
         return "none for this machine; `anydepth calibrate` makes one"
     return "; ".join(
         f"{one['device']}, {one['threads']} thread{'s' if one['threads'] != 1 else ''}, beam {one['beam']}, "
-        f"{one['date'][:10]}"
+        f"{one['date'][:10]}" + ("" if one["pair"] is None else f", {one['pair']}")
         for one in conditions
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
 from anydepth.cli.families import load_families, make_report_folder, results
 from anydepth.depth.assignment import STRATEGIES
 
@@ -41,6 +41,8 @@ def sweep(
     record: Annotated[
         bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
     ] = True,
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -53,7 +55,7 @@ def sweep(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
-    translators = load_families(models, device, threads)
+    translators = load_families(models, device, threads, from_language, to_language)
     result = run_sweep(
         translators,
         sources,

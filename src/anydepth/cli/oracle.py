@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Threads, errors
+from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
 from anydepth.cli.families import load_families, make_report_folder, results
 
 
@@ -26,6 +26,8 @@ def oracle(
     batch_size: BatchSize = 32,
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes; the median counts.")] = 1,
     cut_long: CutLong = False,
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -38,7 +40,7 @@ def oracle(
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after
     result = ask(
-        load_families(models, device, threads),
+        load_families(models, device, threads, from_language, to_language),
         sources,
         references,
         beam=beam,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_translator
+from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_model
 from anydepth.cli.families import families, make_report_folder, results
 from anydepth.errors import UserError
 
@@ -63,7 +63,7 @@ def select(
     from anydepth.select.config import KINDS
     from anydepth.selecting import Work, check_model, read_sample
 
-    translator = load_translator(model, device, threads)
+    translator = load_model(model, device, threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, errors, sentences, seed)
     dev = None

@@ -10,18 +10,33 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, LengthPenalty, Model, Threads, errors, load_translator
+from anydepth.cli.app import (
+    BatchSize,
+    Beam,
+    CutLong,
+    Device,
+    From,
+    LengthPenalty,
+    Model,
+    Threads,
+    To,
+    errors,
+    load_translator,
+)
 from anydepth.cli.choosing import choice_of_depth
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.translator import Hypothesis
+    from anydepth.infer.hypothesis import Hypothesis
 
-Depth = Annotated[str | None, typer.Option(help="Such as 6-2.  [default: the deepest]", show_default=False)]
+Depth = Annotated[
+    str | None, typer.Option(help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False)
+]
 DepthOrAuto = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: the deepest]", show_default=False
+        help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: that of the model, by `info`]",
+        show_default=False,
     ),
 ]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in sub-words.  [default: twice the source]")]
@@ -54,6 +69,8 @@ def translate(
     max_source: Annotated[int | None, typer.Option(min=1, help="Longest source in sub-words.")] = None,
     cut_long: CutLong = False,
     source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -62,7 +79,7 @@ def translate(
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
-    translator = load_translator(model, device, threads)
+    translator = load_translator(model, device, threads, from_language, to_language)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     found = translator.stream(
@@ -113,6 +130,8 @@ def distill(
         bool, typer.Option("--keep-all", help="A line for every line: leave out none, cut those that are too long.")
     ] = False,
     chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
+    from_language: From = None,
+    to_language: To = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -120,7 +139,7 @@ def distill(
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
 
-    translator = load_translator(model, device, threads)
+    translator = load_translator(model, device, threads, from_language, to_language)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, errors)
     if counts.kept:

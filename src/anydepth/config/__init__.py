@@ -3,11 +3,12 @@
 Run `python -m anydepth.config` to print this as the table in docs/recipe-keys.md.
 """
 
-from anydepth.config.data import CorpusConfig, DataConfig
+from anydepth.config.data import CorpusConfig, DataConfig, PairConfig
 from anydepth.config.keys import keys_as_markdown
 from anydepth.config.model import ModelConfig
 from anydepth.config.objective import (
     FlexibleConfig,
+    LatentConfig,
     LayerDropConfig,
     ObjectiveConfig,
     TiedMultiConfig,
@@ -22,10 +23,12 @@ __all__ = [
     "CorpusConfig",
     "DataConfig",
     "FlexibleConfig",
+    "LatentConfig",
     "LayerDropConfig",
     "MapName",
     "ModelConfig",
     "ObjectiveConfig",
+    "PairConfig",
     "Recipe",
     "Section",
     "TeacherConfig",

@@ -1,6 +1,8 @@
 """Where the text comes from and how it is prepared."""
 
+import re
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -8,7 +10,8 @@ from anydepth.config.section import Section
 
 
 class CorpusConfig(Section):
-    """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`. Files may be gzipped."""
+    """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`; or `text`, which has no
+    translations. Files may be gzipped."""
 
     source: Path | None = Field(None, description="a text file, one source sentence per line")
     target: Path | None = Field(None, description="its translations, line by line")
@@ -21,27 +24,68 @@ class CorpusConfig(Section):
     huggingface: str | None = Field(None, description="name of a Hugging Face data set (extra: anydepth[huggingface])")
     subset: str | None = Field(None, description="configuration of that data set, where it has several")
     split: str = Field("train", description="which of its splits to read")
+    text: Path | None = Field(None, description="one text file, a sentence per line, for masked language modelling")
 
     @model_validator(mode="after")
     def _one_kind(self) -> "CorpusConfig":
         two_files = self.source is not None and self.target is not None
         if (self.source is None) != (self.target is None):
             raise ValueError("give both source and target")
-        if sum([two_files, self.tsv is not None, self.huggingface is not None]) != 1:
-            raise ValueError("give exactly one of source with target, tsv, or huggingface")
+        if two_files + sum(given is not None for given in (self.tsv, self.huggingface, self.text)) != 1:
+            raise ValueError("give exactly one of source with target, tsv, huggingface, or text")
         if self.tsv is not None:
             for column in (self.source_column, self.target_column):
                 if not isinstance(column, int) or column < 1:
                     raise ValueError("the columns of a tsv are numbers, counted from 1")
         return self
 
+    @property
+    def title(self) -> str:
+        """For people: file names without folders, which are nobody's business."""
+        paths = (self.source, self.target, self.tsv, self.text)
+        return self.huggingface or ", ".join(path.name for path in paths if path is not None)
+
+
+class PairConfig(Section):
+    """A language pair of several that one model learns."""
+
+    source_language: str = Field(description="language code of the source")
+    target_language: str = Field(
+        description="language code of the target; where there are several, the source begins with a tag such as `<2fr>`"
+    )
+    train: CorpusConfig = Field(description="the training corpus")
+    valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
+
+    @property
+    def name(self) -> str:
+        return f"{self.source_language}-{self.target_language}"
+
+    @property
+    def corpora(self) -> list[CorpusConfig]:
+        return [corpus for corpus in (self.train, self.valid) if corpus is not None]
+
 
 class DataConfig(Section):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
     licence: str | None = Field(None, description="licence and origin of the corpus, for the model card")
-    train: CorpusConfig = Field(description="the training corpus")
+    train: CorpusConfig | None = Field(None, description="the training corpus")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
+    pairs: list[PairConfig] = Field(
+        [],
+        description="several language pairs for one model, instead of train and valid; what one of them holds out is "
+        "not trained on in any",
+    )
+    sampling: Literal["each", "temperature"] = Field(
+        "each",
+        description="each: every update has a batch of every pair; temperature: the pairs are drawn, see `temperature`",
+    )
+    temperature: float = Field(
+        5.0,
+        ge=1,
+        description="pairs are drawn by their size ^ (1 / temperature): 1 as they are; the higher, the more alike",
+    )
+    masked: float = Field(0.15, gt=0, lt=1, description="share of the sub-words of a `text` to predict")
     hold_out: int = Field(
         1000,
         ge=1,
@@ -58,3 +102,63 @@ class DataConfig(Section):
         3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
     )
     deduplicate: bool = Field(True, description="leave out pairs that have occurred before")
+
+    @model_validator(mode="after")
+    def _train_or_pairs(self) -> "DataConfig":
+        if (self.train is None) == (not self.pairs):
+            raise ValueError("give exactly one of train and pairs")
+        if self.pairs and self.valid is not None:
+            raise ValueError("with pairs each of them has a valid of its own: leave out data.valid")
+        fields = type(self).model_fields
+        for key in ("source_language", "target_language"):
+            if self.pairs and getattr(self, key) != fields[key].default:
+                raise ValueError(f"with pairs each of them names its languages: leave out data.{key}")
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_have_names(self) -> "DataConfig":
+        """The names become those of files and of depths."""
+        for pair in self.pairs:
+            for code in (pair.source_language, pair.target_language):
+                if not re.fullmatch("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", code):
+                    raise ValueError(f"in pairs, write {code!r} as a language code such as en or pt-BR")
+        names = [pair.name for pair in self.pairs]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"the pair {twice[0]} is there twice: put its text into one corpus")
+        return self
+
+    @model_validator(mode="after")
+    def _text_everywhere_or_nowhere(self) -> "DataConfig":
+        kinds = {corpus.text is not None for pair in self.corpora for corpus in pair.corpora}
+        if len(kinds) > 1:
+            raise ValueError("give a text in each corpus or in none: a model learns to translate or to fill in")
+        return self
+
+    @property
+    def corpora(self) -> list[PairConfig]:
+        """All language pairs, one or several."""
+        if self.train is None:
+            return self.pairs
+        languages = {"source_language": self.source_language, "target_language": self.target_language}
+        return [PairConfig(**languages, train=self.train, valid=self.valid)]
+
+    @property
+    def is_text(self) -> bool:
+        """Sentences without translations, of which a model learns to predict what has been masked."""
+        return self.corpora[0].train.text is not None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The name of each pair with the symbol that asks for its target language; none where there is no choice."""
+        targets = {pair.name: pair.target_language for pair in self.corpora}
+        if self.is_text or len(set(targets.values())) < 2:
+            return {}
+        return {name: f"<2{target}>" for name, target in targets.items()}
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Those of the sources and those of the targets, for people."""
+        sources = sorted({pair.source_language for pair in self.corpora})
+        targets = sorted({pair.target_language for pair in self.corpora})
+        return ", ".join(sources), ", ".join(targets)

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from anydepth.config.data import CorpusConfig
 from anydepth.config.recipe import Recipe
 
 
@@ -18,13 +19,17 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
             for kind in below:
                 yield key, f"`name: {get_args(kind.model_fields['name'].annotation)[0]}`", kind.__doc__ or ""
                 yield from (row for row in _rows(kind, f"{key}.") if row[0] != "objective.name")
-        elif below and name == "valid":
-            yield key, "", f"{field.description} (keys as for data.train)"
+        elif below == [CorpusConfig] and key != "data.train":
+            default = "`required`" if field.is_required() else ""
+            yield key, default, f"{field.description} (keys as for data.train)"
+        elif below and isinstance(field.default, list):
+            yield key, f"`{field.default}`", f"{field.description}; each with:"
+            yield from _rows(below[0], f"{key}.")
         elif below:
             yield from _rows(below[0], f"{key}.")
         else:
-            default: Any = "required" if field.is_required() else field.default
-            yield key, f"`{default}`", field.description or ""
+            shown: Any = "required" if field.is_required() else field.default
+            yield key, f"`{shown}`", field.description or ""
 
 
 def keys_as_markdown() -> str:

@@ -1,4 +1,4 @@
-"""The size of the Transformer, and which of its layers share weights."""
+"""The size of the Transformer, what its layers are like, and which of them share weights."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from anydepth.config.section import Section
 
 Sharing = Literal["none", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
+Residual = Literal["plain", "rezero", "dlcl"]
 
 
 class ModelConfig(Section):
@@ -16,13 +17,26 @@ class ModelConfig(Section):
     heads: int = Field(4, ge=1, le=1024, description="attention heads")
     ffn: int = Field(1024, ge=8, le=262_144, description="inner size of the feed-forward block")
     encoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full encoder")
-    decoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full decoder")
+    decoder_layers: int = Field(
+        6, ge=0, le=1000, description="layers of the full decoder; 0: an encoder alone, for masked language modelling"
+    )
     encoder_shared: Sharing = Field(
         "none",
         description="which encoder layers have the same weights (recurrent stacking): none; all; or whose weights each "
         "layer has, such as [1, 1, 2, 2, 3, 3]",
     )
     decoder_shared: Sharing = Field("none", description="the same for the decoder")
+    norm: Literal["layer", "none"] = Field(
+        "layer", description="before every branch; none: layers without LayerNorm (each stack's final norm stays)"
+    )
+    residual: Residual = Field(
+        "plain",
+        description="how a layer joins those before it: plain, x + branch; rezero, x + r * branch with an r for each "
+        "layer, learnt, from 0 (combine with norm: none for the original); dlcl, a learnt sum of all layers before it",
+    )
+    init: Literal["xavier", "depth-scaled"] = Field(
+        "xavier", description="of the matrices; depth-scaled: those of layer l times 1 / sqrt(l)"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
     share_embeddings: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source, target and output; or for target and output; or three"
@@ -33,6 +47,12 @@ class ModelConfig(Section):
     def _heads_divide(self) -> "ModelConfig":
         if self.width % (2 * self.heads):
             raise ValueError("width must be a multiple of 2 x heads")
+        return self
+
+    @model_validator(mode="after")
+    def _one_table_for_an_encoder_alone(self) -> "ModelConfig":
+        if not self.decoder_layers and self.share_embeddings != "all":
+            raise ValueError("an encoder alone reads and writes the same sub-words: leave share_embeddings at all")
         return self
 
     @model_validator(mode="after")

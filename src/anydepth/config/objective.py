@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from anydepth.config.section import Section
 
+Positive = Annotated[float, Field(gt=0)]
 ExitWeights = Literal["uniform", "linear", "deepest"]
 
 
@@ -58,6 +59,46 @@ class LayerDropConfig(Section):
     decoder_p: float = Field(0.2, ge=0, lt=1, description="the same for the decoder")
 
 
+class LatentConfig(Section):
+    """Gates on layers learn which to use, for each language pair (Li, Stickland, Tang and Kong 2020)."""
+
+    name: Literal["latent"]
+    sides: Literal["both", "encoder", "decoder"] = Field("both", description="whose layers have gates")
+    rows: Literal["pair", "shared"] = Field("pair", description="gates of its own for each language pair, or one set")
+    tau: float = Field(
+        2.0, gt=0, description="temperature of the samples at first: near 1/2 if high, near 0 or 1 if low"
+    )
+    tau_end: float = Field(0.5, gt=0, description="and at last")
+    tau_steps: int = Field(5000, ge=1, description="updates from the one to the other")
+    samples: Literal["soft", "straight-through"] = Field(
+        "soft", description="straight-through: 0 or 1 on the way up, soft on the way back"
+    )
+    prior: Literal["aggregated"] | tuple[Positive, Positive] = Field(
+        (1.0, 1.0),
+        description="Beta(a, b), of which the mean counts; or aggregated: the mean of all pairs' probabilities",
+    )
+    beta: float = Field(1.0, ge=0, description="what the KL counts, the mean over layers of each side")
+    encoder_target: int | None = Field(None, ge=1, description="K, the layers that the encoder should come to use")
+    decoder_target: int | None = Field(None, ge=1, description="the same for the decoder")
+    lambda_: float = Field(0.1, alias="lambda", ge=0, description="what the distance from K counts")
+    anneal_from: int = Field(0, ge=0, description="updates before beta and lambda begin to rise from 0")
+    anneal_steps: int = Field(5000, ge=1, description="updates of their rise, in a line")
+    inner_steps: int = Field(2, ge=1, description="updates of the weights for each update of the gates")
+    gate_rate: float = Field(0.02, gt=0, description="peak learning rate of the gates' own Adam")
+    finish: Literal["both", "hard", "soft"] = Field(
+        "both",
+        description="what the finished model offers: hard, the chosen layers as they are; soft, all layers, each "
+        "weighted with its mean gate",
+    )
+
+    @model_validator(mode="after")
+    def _targets_have_gates(self) -> "LatentConfig":
+        for side, target in (("encoder", self.encoder_target), ("decoder", self.decoder_target)):
+            if target is not None and self.sides not in ("both", side):
+                raise ValueError(f"{side}_target has no effect where sides is {self.sides}: leave it out")
+        return self
+
+
 ObjectiveConfig = Annotated[
-    VanillaConfig | TiedMultiConfig | FlexibleConfig | LayerDropConfig, Field(discriminator="name")
+    VanillaConfig | TiedMultiConfig | FlexibleConfig | LayerDropConfig | LatentConfig, Field(discriminator="name")
 ]

@@ -11,32 +11,79 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a sweep measured of a depth."""
+
+    cost: dict[str, float]
+    quality: dict[str, float]
+
+
+@dataclass(frozen=True)
 class MenuEntry:
-    """One depth on offer. `cost` and `quality` are what a sweep measured, empty until then."""
+    """One depth on offer. `cost` and `quality` are what a sweep measured, empty until then.
+
+    It may be for one language pair, such as en-fr. One for all pairs has figures of its own in each: `of_pairs`.
+    """
 
     name: str
     subnetwork: SubNetwork
     cost: dict[str, float] = field(default_factory=dict)
     quality: dict[str, float] = field(default_factory=dict)
+    pair: str | None = None
+    of_pairs: dict[str, Figures] = field(default_factory=dict)
+
+    @property
+    def layers(self) -> int:
+        return len(self.subnetwork.encoder) + len(self.subnetwork.decoder)
+
+    def to_json(self) -> dict[str, Any]:
+        """Of languages nothing is said where there is nothing to say."""
+        row = asdict(self)
+        return {key: row[key] for key in row if row[key] or key not in ("pair", "of_pairs")}
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> "MenuEntry":
+        of_pairs = {pair: Figures(**figures) for pair, figures in row.get("of_pairs", {}).items()}
+        sides: dict[str, Any] = {
+            key: None if value is None else tuple(value) for key, value in row["subnetwork"].items()
+        }
+        return cls(row["name"], SubNetwork(**sides), row["cost"], row["quality"], row.get("pair"), of_pairs)
 
 
 class DepthMenu:
-    """An ordered collection of menu entries, shallow to deep; the deepest is the default."""
+    """An ordered collection of menu entries, shallow to deep."""
 
-    def __init__(self, entries: Iterable[MenuEntry], measured_on: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Iterable[MenuEntry],
+        measured_on: dict[str, Any] | None = None,
+        measured_on_pairs: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
         self._entries = {entry.name: entry for entry in entries}
-        self.measured_on = measured_on or {}
+        self._measured_on = measured_on or {}
+        self._measured_on_pairs = measured_on_pairs or {}
         if not self._entries:
             raise UserError("a depth menu needs at least one entry")
 
     @classmethod
-    def of(cls, subnetworks: Iterable[SubNetwork]) -> "DepthMenu":
-        return cls(MenuEntry(sub.name, sub) for sub in subnetworks)
+    def of(cls, subnetworks: Iterable[SubNetwork], pair: str | None = None) -> "DepthMenu":
+        """Each under its name; those of a language pair as en-fr:6-2."""
+        prefix = "" if pair is None else f"{pair}:"
+        return cls(MenuEntry(f"{prefix}{sub.name}", sub, pair=pair) for sub in subnetworks)
 
     @classmethod
     def every_prefix(cls, n_layers: int, m_layers: int) -> "DepthMenu":
         """All N x M exits of a tied-multi model."""
         return cls.of(SubNetwork.prefix(n, m) for n in range(1, n_layers + 1) for m in range(1, m_layers + 1))
+
+    def of_pair(self, pair: str) -> "PairMenu":
+        """What there is for a language pair, under short names: 6-2 for en-fr:6-2."""
+        return PairMenu(self.whole, pair)
+
+    @property
+    def whole(self) -> "DepthMenu":
+        """The menu of all pairs."""
+        return self
 
     def __iter__(self) -> Iterator[MenuEntry]:
         return iter(self._entries.values())
@@ -45,9 +92,9 @@ class DepthMenu:
         return len(self._entries)
 
     def __getitem__(self, name: str | None) -> MenuEntry:
-        """The entry called `name`, or the deepest for None."""
+        """The entry called `name`, or the default for None."""
         if name is None:
-            return self.deepest
+            return self.default
         if not isinstance(name, str):
             raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance '6-2'")
         name = name.strip()
@@ -64,36 +111,80 @@ class DepthMenu:
 
     @property
     def deepest(self) -> MenuEntry:
-        return max(self, key=lambda entry: len(entry.subnetwork.encoder) + len(entry.subnetwork.decoder))
+        return max(self, key=lambda entry: entry.layers)
 
-    def measured(
-        self,
-        name: str,
-        cost: dict[str, float],
-        quality: dict[str, float],
-    ) -> None:
+    @property
+    def default(self) -> MenuEntry:
+        """The deepest whose layers have no weights, if there is one: weighted layers cost time for every layer."""
+        plain = [entry for entry in self if not entry.subnetwork.is_weighted]
+        return max(plain, key=lambda entry: entry.layers, default=self.deepest)
+
+    @property
+    def measured_on(self) -> dict[str, Any]:
+        return self._measured_on
+
+    @measured_on.setter
+    def measured_on(self, conditions: dict[str, Any]) -> None:
+        self._measured_on = conditions
+
+    def measured(self, name: str, cost: dict[str, float], quality: dict[str, float]) -> None:
         """Record what a sweep measured for the entry called `name`."""
-        self._entries[name] = replace(self[name], cost=cost, quality=quality)
+        entry = self[name]
+        self._entries[entry.name] = replace(entry, cost=cost, quality=quality)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "measured_on": self.measured_on,
-            "depths": [asdict(entry) for entry in self],
-        }
+        of_pairs = {"measured_on_pairs": self._measured_on_pairs} if self._measured_on_pairs else {}
+        depths = [entry.to_json() for entry in self]
+        return {"format": FORMAT, "measured_on": self.measured_on, **of_pairs, "depths": depths}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "DepthMenu":
         if data["format"] > FORMAT:
             raise UserError("its depth menu was written by a newer anydepth: upgrade anydepth to read it")
-        return cls(
-            (
-                MenuEntry(row["name"], _subnetwork(row["subnetwork"]), row["cost"], row["quality"])
-                for row in data["depths"]
-            ),
-            data["measured_on"],
-        )
+        entries = [MenuEntry.from_json(row) for row in data["depths"]]
+        return cls(entries, data["measured_on"], data.get("measured_on_pairs"))
 
 
-def _subnetwork(row: dict[str, Any]) -> SubNetwork:
-    return SubNetwork(**{key: value and tuple(value) for key, value in row.items()})
+class PairMenu(DepthMenu):
+    """One pair's share of a menu. What is measured goes into the whole menu, beside the figures of other pairs."""
+
+    def __init__(self, whole: DepthMenu, pair: str) -> None:
+        self._whole, self.pair = whole, pair
+        self._there = {self._short(entry.name): entry.name for entry in whole if entry.pair in (None, pair)}
+        super().__init__(self._of_pair(short, whole[there]) for short, there in self._there.items())
+
+    def _short(self, name: str) -> str:
+        return name.removeprefix(f"{self.pair}:")
+
+    def _of_pair(self, short: str, entry: MenuEntry) -> MenuEntry:
+        if entry.pair is not None:
+            return replace(entry, name=short)
+        figures = entry.of_pairs.get(self.pair, Figures({}, {}))
+        return MenuEntry(short, entry.subnetwork, figures.cost, figures.quality, self.pair)
+
+    @property
+    def whole(self) -> DepthMenu:
+        return self._whole
+
+    def __getitem__(self, name: str | None) -> MenuEntry:
+        return super().__getitem__(self._short(name) if isinstance(name, str) else name)
+
+    @property
+    def measured_on(self) -> dict[str, Any]:
+        return self._whole._measured_on_pairs.get(self.pair, {})
+
+    @measured_on.setter
+    def measured_on(self, conditions: dict[str, Any]) -> None:
+        self._whole._measured_on_pairs[self.pair] = conditions
+
+    def measured(self, name: str, cost: dict[str, float], quality: dict[str, float]) -> None:
+        super().measured(name, cost, quality)
+        there = self._whole[self._there[self[name].name]]
+        if there.pair is not None:
+            self._whole.measured(there.name, cost, quality)
+        else:
+            of_pairs = {**there.of_pairs, self.pair: Figures(cost, quality)}
+            self._whole._entries[there.name] = replace(there, of_pairs=of_pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._whole.to_json()

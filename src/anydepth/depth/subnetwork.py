@@ -7,6 +7,8 @@ from itertools import pairwise
 from anydepth.errors import UserError
 
 Weights = tuple[float, ...] | None
+SOFT = "-soft"
+NAME = re.compile(rf"(?:[^\s:]+:)?(\d{{1,4}})-(\d{{1,4}})(?:{SOFT})?")
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,7 @@ class SubNetwork:
     """The layers to run, by index from 0 and in ascending order, and optionally a weight for each of them.
 
     A layer of weight w adds w times its branches to the residual stream: 1 is the plain layer, 0 leaves it out.
+    A model that is an encoder alone has an empty decoder.
     """
 
     encoder: tuple[int, ...]
@@ -26,9 +29,9 @@ class SubNetwork:
             ("encoder", self.encoder, self.encoder_weights),
             ("decoder", self.decoder, self.decoder_weights),
         ):
-            if not layers:
-                raise UserError(f"depth {self.name}: the {side} needs at least one layer")
-            if layers[0] < 0 or any(a >= b for a, b in pairwise(layers)):
+            if not layers and side == "encoder":
+                raise UserError(f"depth {self.name}: the encoder needs at least one layer")
+            if any(layer < 0 for layer in layers) or any(a >= b for a, b in pairwise(layers)):
                 raise UserError(f"{side} layers {layers} must be ascending indices from 0")
             if weights is not None and len(weights) != len(layers):
                 raise UserError(f"{side}: {len(layers)} layers but {len(weights)} weights")
@@ -39,17 +42,20 @@ class SubNetwork:
         return cls(tuple(range(n)), tuple(range(m)))
 
     @property
+    def is_weighted(self) -> bool:
+        return self.encoder_weights is not None or self.decoder_weights is not None
+
+    @property
     def name(self) -> str:
-        return f"{len(self.encoder)}-{len(self.decoder)}"
+        return f"{len(self.encoder)}-{len(self.decoder)}{SOFT if self.is_weighted else ''}"
 
 
 def parse_depth(text: str) -> tuple[int, int]:
-    """Read a depth as users write it, encoder-decoder: "6-2" gives (6, 2)."""
-    match = re.fullmatch(r"\s*(\d{1,4})-(\d{1,4})\s*", text)
+    """The layers of a depth as users write it, encoder-decoder: "6-2", "6-2-soft" and "en-fr:6-2" all give (6, 2)."""
+    match = NAME.fullmatch(text.strip())
     if match is None:
         raise UserError(f"{text!r} is not a depth: write encoder-decoder, for instance 6-2")
     n, m = int(match[1]), int(match[2])
-    if n == 0 or m == 0:
-        side = "encoder" if n == 0 else "decoder"
-        raise UserError(f"depth {n}-{m}: the {side} needs at least one layer")
+    if n == 0:
+        raise UserError(f"depth {n}-{m}: the encoder needs at least one layer")
     return n, m

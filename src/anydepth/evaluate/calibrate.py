@@ -70,6 +70,7 @@ def calibrate(
         source_file=Path(source_name).name,
         reference_file=Path(reference_name).name,
         date=now(),
+        pair=translator.pair,
     )
     counts = Counter(lengths[i] for i in by_length)
     depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}
@@ -165,12 +166,12 @@ def _check(sources: Sequence[str], references: Sequence[str], repeats: int, timi
 
 
 def _lengths(translator: Translator, sources: Sequence[str]) -> list[int]:
-    """With the end of sentence, as in select/cost.py."""
-    lengths = [len(ids) for ids in translator.tokenizer.encode_many(sources)]
-    for number, length in enumerate(lengths, 1):
+    """As the encoder reads them, as in select/cost.py."""
+    found = translator.tokenizer.encode_many(sources)
+    for number, length in enumerate(map(len, found), 1):
         if length > translator.longest_source:
             raise UserError(
                 f"line {number:,} of the source has {length:,} sub-words, the limit is {translator.longest_source:,}: "
                 "leave it out, with its reference"
             )
-    return [length + 1 for length in lengths]
+    return [len(translator.as_read(ids)) for ids in found]

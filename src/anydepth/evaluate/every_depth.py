@@ -12,7 +12,8 @@ from anydepth.evaluate.depth_table import STATISTICS, EveryDepth, Floats, Ints
 from anydepth.evaluate.jobs import Job, jobs_of
 from anydepth.evaluate.metrics import sentence_bleu_statistics, sentence_chrf
 from anydepth.evaluate.paired import check_paired
-from anydepth.infer.translator import TooLongError, Translator
+from anydepth.infer.hypothesis import TooLongError
+from anydepth.infer.translator import Translator
 
 __all__ = ["EveryDepth", "fastest_first", "translate_every_depth"]
 

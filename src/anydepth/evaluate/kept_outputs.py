@@ -21,6 +21,7 @@ def key_of(translator: Translator, depth: str, sources: Sequence[str], search: d
     """Of all that the outputs depend on."""
     layers = asdict(translator.menu[depth].subnetwork)
     made_with = [versions()["anydepth"], str(next(translator.model.parameters()).device), search]
+    made_with += [] if translator.tag is None else [translator.tag]
     return _digest(json.dumps([translator.fingerprint, layers, made_with, list(sources)], sort_keys=True))
 
 

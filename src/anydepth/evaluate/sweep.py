@@ -14,7 +14,8 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import Conditions, SweepResult
 from anydepth.evaluate.shared_depths import compare
-from anydepth.infer.translator import Hypothesis, Translator
+from anydepth.infer.hypothesis import Hypothesis
+from anydepth.infer.translator import Translator
 
 WARM_UP_SENTENCES = 8
 

@@ -22,7 +22,8 @@ from anydepth.infer.distill_files import (
     text_identity,
 )
 from anydepth.infer.distill_progress import DistillProgress
-from anydepth.infer.translator import Hypothesis, Translator
+from anydepth.infer.hypothesis import Hypothesis
+from anydepth.infer.translator import Translator
 from anydepth.text.corpus import Pair, read_lines
 
 __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill_chunk", "output_names"]
@@ -32,7 +33,7 @@ __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill
 class DistillOptions:
     """What decides the output: the same options, model and lines give the same bytes."""
 
-    depth: str | None = None  # None is the deepest
+    depth: str | None = None  # None is the default of the menu
     beam: int = 4
     length_penalty: float = 1.0  # with less, a weak model prefers to break off: it lost 1 sentence in 14 (lab notes)
     batch_size: int = 64
@@ -162,7 +163,8 @@ def _identity(translator: Translator, source: Path, references: Path | None, opt
         reference=of_references,
         model=translator.fingerprint,
         layers=str(translator.menu[options.depth].subnetwork),
-        options={name: value for name, value in asdict(options).items() if name not in ("batch_size", "chunk")},
+        options={name: value for name, value in asdict(options).items() if name not in ("batch_size", "chunk")}
+        | ({} if translator.tag is None else {"tag": translator.tag}),
     )
 
 

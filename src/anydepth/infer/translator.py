@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,8 @@ import torch
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate
+from anydepth.infer.hypothesis import Hypothesis, TooLongError
+from anydepth.infer.languages import LanguagePair, ambiguous, differ, matching
 from anydepth.infer.options import TranslationOptions
 from anydepth.infer.search import search_each
 from anydepth.model import Transformer
@@ -25,33 +27,11 @@ AUTO = "auto"
 Depth = str | Sequence[str] | Selector | None
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation. The score is its log-probability over the length penalty.
-
-    One that ran into the length limit has not ended. An empty text was translated at no depth.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    score: float
-    ended: bool = True
-    depth: str = ""
-
-
-class TooLongError(UserError):
-    """A text is longer than the limit."""
-
-    def __init__(self, number: int, length: int, limit: int) -> None:
-        super().__init__(
-            f"line {number:,} has {length:,} sub-words, the limit is {limit:,}: "
-            "split it into sentences, or have long lines cut (cut_long=True, --cut-long)"
-        )
-        self.number, self.length, self.limit = number, length, limit
-
-
 class Translator:
-    """A model with its tokenizer and its depth menu. `anydepth.load` makes one from a model folder."""
+    """A model with its tokenizer and its depth menu. `anydepth.load` makes one from a model folder.
+
+    `pairs` are given where it has several, and `tag` where its sources begin with one; `between` chooses a pair.
+    """
 
     def __init__(
         self,
@@ -61,9 +41,34 @@ class Translator:
         languages: tuple[str, str] = ("source", "target"),
         folder: Path | None = None,
         find_selector: Callable[[], LearntSelector | None] = lambda: None,
+        pairs: Sequence[LanguagePair] = (),
+        tag: str | None = None,
     ) -> None:
         self.model, self.tokenizer, self.menu = model, tokenizer, menu
         self.languages, self.folder, self._find_selector = languages, folder, find_selector
+        self.pairs = tuple(pairs) or (LanguagePair(*languages, tag),)
+        self.tag = tag
+        self.pair: str | None = None  # the name of the one that was chosen among several
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """The same model for one of its language pairs: with the depths of that, under short names, and its tag.
+
+        Where it does not matter which one a text is of, as in a model of one pair, there is nothing to choose.
+        """
+        found = matching(self.pairs, source, target)
+        if len(found) > 1 and self.must_choose:
+            raise ambiguous(found)
+        if len(found) > 1 or len(self.pairs) == 1:
+            return self
+        chosen, (pair,) = copy(self), found
+        chosen.menu, chosen.pairs, chosen.pair, chosen.tag = self.menu.of_pair(pair.name), (pair,), pair.name, pair.tag
+        chosen.languages = (pair.source, pair.target)
+        return chosen
+
+    @property
+    def must_choose(self) -> bool:
+        """Whether it can translate nothing before a language pair is chosen."""
+        return differ(self.pairs, self.menu)
 
     @cached_property
     def selector(self) -> LearntSelector | None:
@@ -78,9 +83,10 @@ class Translator:
         """The `nbest` best translations of each text, in order; the options are those of `TranslationOptions`.
 
         `depth` is an entry of the menu, such as "6-2"; one for each text; a Selector; "auto" for the model's own
-        selector; None is the deepest.
+        selector; None is the menu's default.
         """
         checked = TranslationOptions(**options)
+        self._check_can_translate()
         self._check_depth(depth)
         sources = self._encode(texts, checked)
         found = [[Hypothesis("", (), 0.0)] for _ in texts]
@@ -94,6 +100,7 @@ class Translator:
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
         checked = TranslationOptions(**options)
+        self._check_can_translate()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
         sources = self._encode(texts, checked)
         found = {name: [[Hypothesis("", (), 0.0)] for _ in texts] for name in names}
@@ -121,6 +128,12 @@ class Translator:
 
     def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
         return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
+
+    def _check_can_translate(self) -> None:
+        if self.model.config.decoder_layers == 0:
+            raise UserError("this model is an encoder alone, for masked words: it does not translate")
+        if self.must_choose:
+            raise ambiguous(self.pairs)
 
     def _check_depth(self, depth: Depth) -> None:
         """Refuse what cannot be, before anyone waits for it."""
@@ -172,8 +185,17 @@ class Translator:
 
     @property
     def longest_source(self) -> int:
-        """In sub-words."""
-        return self.model.config.max_length - 1
+        """In sub-words, leaving room for the end of sentence and, where there is one, the tag."""
+        return self.model.config.max_length - (1 if self.tag is None else 2)
+
+    def as_read(self, ids: Sequence[int]) -> list[int]:
+        """The sub-words of a text as the encoder reads them. An empty text has no tag: it needs no search."""
+        if self.tag is None or not ids:
+            return [*ids, Tokenizer.EOS]
+        tag = self.tokenizer.id_of(self.tag)
+        if tag is None:
+            raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
+        return [tag, *ids, Tokenizer.EOS]
 
     def _encode(self, texts: Sequence[str], options: TranslationOptions) -> list[list[int]]:
         """As the encoder reads them. Empty ones need no search: they are ready."""
@@ -185,7 +207,7 @@ class Translator:
         for number, ids in enumerate(self.tokenizer.encode_many(whole), 1):
             if len(ids) > limit and not options.cut_long:
                 raise TooLongError(number, len(ids), limit)
-            sources.append([*ids[:limit], Tokenizer.EOS])
+            sources.append(self.as_read(ids[:limit]))
         options.ready(len(sources) - len(_waiting(sources)))
         return sources
 

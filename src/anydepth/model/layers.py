@@ -23,20 +23,20 @@ class Affine(NamedTuple):
 
 
 class SelfAttentionWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     qkv: Affine
     out: Affine
 
 
 class CrossAttentionWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     query: Affine
     key_value: Affine
     out: Affine
 
 
 class FeedForwardWeights(NamedTuple):
-    norm: Affine
+    norm: Affine | None
     up: Affine
     down: Affine
 
@@ -47,8 +47,8 @@ class DecoderWeights(NamedTuple):
     ffn: FeedForwardWeights
 
 
-def norm(x: Tensor, affine: Affine) -> Tensor:
-    return torch.layer_norm(x, (x.shape[-1],), *affine)
+def norm(x: Tensor, affine: Affine | None) -> Tensor:
+    return x if affine is None else torch.layer_norm(x, (x.shape[-1],), *affine)
 
 
 def self_attention(
@@ -116,35 +116,45 @@ def _affine(module: nn.Linear | nn.LayerNorm) -> Affine:
     return Affine(module.weight, module.bias)
 
 
+def _affine_or_none(module: nn.LayerNorm | None) -> Affine | None:
+    return None if module is None else _affine(module)
+
+
 class Layer(nn.Module):
     """What encoder and decoder layers share: self-attention, feed-forward, and how a branch joins the stream.
 
     Every branch is added as x + weight * SubLayer(Norm(x)): weight 1 is the plain layer, 0 leaves it out.
+    Without `norms` it is x + weight * SubLayer(x).
     """
 
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float, norms: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.attention_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width) if norms else None
+        self.ffn_norm = nn.LayerNorm(width) if norms else None
         self.attention_qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.ffn_up, self.ffn_down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
     def attention_weights(self) -> SelfAttentionWeights:
         return SelfAttentionWeights(
-            _affine(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
+            _affine_or_none(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
         )
 
     def ffn_weights(self) -> FeedForwardWeights:
-        return FeedForwardWeights(_affine(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
+        return FeedForwardWeights(_affine_or_none(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down))
 
-    def join(self, x: Tensor, branch: Tensor, weight: float) -> Tensor:
+    def join(self, x: Tensor, branch: Tensor, weight: float | Tensor) -> Tensor:
         if self.training and self.dropout:
             branch = F.dropout(branch, self.dropout)
-        return x + branch if weight == 1.0 else x + weight * branch
+        if isinstance(weight, Tensor):
+            return torch.addcmul(x, branch, weight)
+        return x + branch if weight == 1.0 else torch.add(x, branch, alpha=weight)
 
 
 class EncoderLayer(Layer):
-    def forward(self, x_bsd: Tensor, weight: float, attend: Tensor | None, seen: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x_bsd: Tensor, weight: float | Tensor, attend: Tensor | None, seen: list[Tensor] | None = None
+    ) -> Tensor:
         """To `seen`, if it is given, the layer adds its attention probabilities, [b, h, s, s]."""
         attended = self_attention(x_bsd, self.attention_weights(), self.heads, attend, causal=False, seen=seen)
         x_bsd = self.join(x_bsd, attended, weight)
@@ -152,15 +162,15 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
-        super().__init__(width, heads, ffn, dropout)
-        self.cross_norm = nn.LayerNorm(width)
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float, norms: bool = True) -> None:
+        super().__init__(width, heads, ffn, dropout, norms)
+        self.cross_norm = nn.LayerNorm(width) if norms else None
         self.cross_query, self.cross_out = nn.Linear(width, width), nn.Linear(width, width)
         self.cross_key_value = nn.Linear(width, 2 * width)
 
     def weights(self) -> DecoderWeights:
         cross = CrossAttentionWeights(
-            _affine(self.cross_norm),
+            _affine_or_none(self.cross_norm),
             _affine(self.cross_query),
             _affine(self.cross_key_value),
             _affine(self.cross_out),
@@ -168,7 +178,12 @@ class DecoderLayer(Layer):
         return DecoderWeights(self.attention_weights(), cross, self.ffn_weights())
 
     def forward(
-        self, x_btd: Tensor, weight: float, memory_bsd: Tensor, attend: Tensor | None, cache: LayerCache | None = None
+        self,
+        x_btd: Tensor,
+        weight: float | Tensor,
+        memory_bsd: Tensor,
+        attend: Tensor | None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
         if cache is None:
             w, heads = self.weights(), self.heads

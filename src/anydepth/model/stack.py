@@ -1,11 +1,15 @@
 """The one loop that runs layers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from anydepth.depth.subnetwork import Weights
+from anydepth.config.model import Residual
+from anydepth.model.dense import Dense
+
+Gates = Sequence[float | Tensor] | None  # what each layer's branches count; tensors where that is being learnt
 
 
 class States(list[Tensor]):
@@ -24,24 +28,44 @@ class Stack(nn.Module):
 
     `pattern` says whose weights each layer has: (0, 1, 2) gives each its own, (0, 0, 0) is one layer applied three
     times (recurrent stacking). A layer that occurs at several places is one module, its parameters are there once.
+    What the layers of a `residual` other than plain have besides, they have at each place: a learnt weight that starts
+    at 0, the same for all branches (ReZero, Bachlechner et al. 2020), or dense connections.
     """
 
-    def __init__(self, make_layer: Callable[[], nn.Module], pattern: tuple[int, ...], width: int) -> None:
+    def __init__(
+        self,
+        make_layer: Callable[[], nn.Module],
+        pattern: tuple[int, ...],
+        width: int,
+        residual: Residual = "plain",
+    ) -> None:
         super().__init__()
-        own = [make_layer() for _ in range(max(pattern) + 1)]
+        own = [make_layer() for _ in range(max(pattern, default=-1) + 1)]
         self.layers = nn.ModuleList(own[index] for index in pattern)
         self.norm = nn.LayerNorm(width)
+        self.scales = nn.Parameter(torch.zeros(len(pattern))) if residual == "rezero" else None
+        self.dense = Dense(len(pattern), width) if residual == "dlcl" else None
 
     @property
     def distinct(self) -> list[nn.Module]:
         """The layers with weights of their own."""
         return list(dict.fromkeys(self.layers))
 
+    def parameters_of(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
+        """The parameters that these layers and their exits use, each once; of ReZero's weights all, they are one."""
+        modules = dict.fromkeys([self.norm, *(self.layers[index] for index in chosen)])
+        for module in modules:
+            yield from module.parameters()
+        if self.scales is not None:
+            yield self.scales
+        if self.dense is not None:
+            yield from self.dense.parameters_of(chosen)
+
     def forward(
         self,
         x: Tensor,
         chosen: tuple[int, ...],
-        weights: Weights = None,
+        weights: Gates = None,
         caches: Sequence[Any] | None = None,
         watch: bool = False,
         **inputs: Any,
@@ -54,15 +78,27 @@ class Stack(nn.Module):
         attention: list[Tensor] = []
         if watch:
             inputs["seen"] = attention
+        if self.scales is not None:
+            weights = _scaled(self.scales, chosen, weights)
+        dense, past = self.dense, dict[int, Tensor]()
+        if dense is not None:
+            x = dense(past, 0, x)
         for place, index in enumerate(chosen):
             if caches is not None:
                 inputs["cache"] = caches[place]
             x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
+            if dense is not None:
+                x = dense(past, index + 1, x)  # what the next layer reads, and an exit gives
             states.append(x)
         return States(states, attention)
 
     def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[States]:
-        """The states of each of several choices of layers. What two of them begin with alike runs once."""
+        """The states of each of several choices of layers. What two of them begin with alike runs once.
+
+        Not so with dense connections, where a layer reads more than the state before it.
+        """
+        if self.dense is not None:
+            return [self(x, chosen, **inputs) for chosen in choices]
         known: dict[tuple[int, ...], Tensor] = {(): x}
         seen: dict[tuple[int, ...], Tensor] = {}
         for chosen in choices:
@@ -73,6 +109,12 @@ class Stack(nn.Module):
             seen.update(zip(new, states.attention, strict=False))  # none, unless they were watched
         found = [_beginnings(chosen) for chosen in choices]
         return [States([known[b] for b in each], [seen[b] for b in each if seen]) for each in found]
+
+
+def _scaled(scales: Tensor, chosen: tuple[int, ...], weights: Gates) -> Gates:
+    each = scales.unbind()
+    own = [each[index] for index in chosen]
+    return own if weights is None else [scale * weight for scale, weight in zip(own, weights, strict=True)]
 
 
 def _beginnings(chosen: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer
-from anydepth.model.stack import Stack, States
+from anydepth.model.stack import Gates, Stack, States
 
 
 class Transformer(nn.Module):
@@ -23,9 +23,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.vocabulary = vocabulary
-        size = (config.width, config.heads, config.ffn, config.dropout)
-        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width)
-        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width)
+        size = (config.width, config.heads, config.ffn, config.dropout, config.norm == "layer")
+        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width, config.residual)
+        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width, config.residual)
         self.target_embedding = nn.Embedding(vocabulary, config.width)
         shared = config.share_embeddings
         self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)
@@ -44,21 +44,31 @@ class Transformer(nn.Module):
         tables = {id(t): t for t in (self.target_embedding.weight, self.source_embedding.weight, self.output.weight)}
         for table in tables.values():
             nn.init.normal_(table, std=self.config.width**-0.5)
+        if self.config.init == "depth-scaled":
+            _scale_by_depth(self.encoder)
+            _scale_by_depth(self.decoder)
 
     @property
     def full(self) -> SubNetwork:
         return SubNetwork.prefix(self.config.encoder_layers, self.config.decoder_layers)
 
     def encode(
-        self, source_bs: Tensor, sub: SubNetwork, padding_bs: Tensor | None = None, watch: bool = False
+        self,
+        source_bs: Tensor,
+        sub: SubNetwork,
+        padding_bs: Tensor | None = None,
+        watch: bool = False,
+        gates: Gates = None,
     ) -> States:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
-        With `watch` they come with the attention probabilities of each layer, [b, h, s, s].
+        With `watch` they come with the attention probabilities of each layer, [b, h, s, s]. `gates` are weights of
+        the layers that are still being learnt; they take the place of those of `sub`.
         """
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
         attend = _attend(padding_bs)
-        states: States = self.encoder(x_bsd, sub.encoder, sub.encoder_weights, watch=watch, attend=attend)
+        weights = sub.encoder_weights if gates is None else gates
+        states: States = self.encoder(x_bsd, sub.encoder, weights, watch=watch, attend=attend)
         return states
 
     def encode_each(
@@ -84,16 +94,18 @@ class Transformer(nn.Module):
         sub: SubNetwork,
         padding_bs: Tensor | None = None,
         cache: DecoderCache | None = None,
+        gates: Gates = None,
     ) -> States:
         """The state after each decoder layer of `sub`, [b, t, d] each, before the final norm.
 
         With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
+        `gates` as for `encode`.
         """
         x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
         states: States = self.decoder(
             x_btd,
             sub.decoder,
-            sub.decoder_weights,
+            sub.decoder_weights if gates is None else gates,
             None if cache is None else cache.layers,
             memory_bsd=memory_bsd,
             attend=_attend(padding_bs),
@@ -135,17 +147,20 @@ class Transformer(nn.Module):
 
     def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
         """The parameters that a sub-network uses, each once."""
-        modules = [
-            self.source_embedding,
-            self.target_embedding,
-            self.output,
-            self.encoder.norm,
-            self.decoder.norm,
-            *(self.encoder.layers[i] for i in sub.encoder),
-            *(self.decoder.layers[i] for i in sub.decoder),
-        ]
-        unique = {id(p): p for module in modules for p in module.parameters()}
+        tables = (self.source_embedding, self.target_embedding, self.output)
+        unique = {id(p): p for module in tables for p in module.parameters()}
         yield from unique.values()
+        yield from self.encoder.parameters_of(sub.encoder)
+        yield from self.decoder.parameters_of(sub.decoder)
+
+
+def _scale_by_depth(stack: Stack) -> None:
+    """Smaller matrices higher up: times 1 / sqrt(layer), counted from 1 (Zhang et al. 2019)."""
+    first_places = {layer: place for place, layer in reversed(list(enumerate(stack.layers, 1)))}
+    for layer, place in first_places.items():
+        for module in layer.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.mul_(place**-0.5)
 
 
 def _attend(padding_bs: Tensor | None) -> Tensor | None:

@@ -1,12 +1,15 @@
 """Ways of training: each maps (model, batch, step) to a loss. One file each."""
 
+from collections.abc import Sequence
+
 from anydepth.config import ModelConfig, ObjectiveConfig, TeacherConfig
 from anydepth.depth import DepthMenu
 from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.objectives.base import Loss, Objective, TranslationObjective
+from anydepth.objectives.base import Finished, Loss, Objective, TranslationObjective
 from anydepth.objectives.flexible import Flexible
+from anydepth.objectives.latent import Latent
 from anydepth.objectives.layerdrop import LayerDrop
 from anydepth.objectives.teacher import Teacher
 from anydepth.objectives.teaching import Teaching
@@ -18,15 +21,29 @@ OBJECTIVES: dict[str, type[TranslationObjective]] = {
     "tied-multi": TiedMulti,
     "flexible": Flexible,
     "layerdrop": LayerDrop,
+    "latent": Latent,
 }
 
-__all__ = ["OBJECTIVES", "Loss", "Objective", "Teaching", "TranslationObjective", "make_objective", "make_teaching"]
+__all__ = [
+    "OBJECTIVES",
+    "Finished",
+    "Loss",
+    "Objective",
+    "Teaching",
+    "TranslationObjective",
+    "make_objective",
+    "make_teaching",
+]
 
 
 def make_objective(
-    config: ObjectiveConfig, model: ModelConfig, label_smoothing: float, seed: int
+    config: ObjectiveConfig, model: ModelConfig, label_smoothing: float, seed: int, pairs: Sequence[str] = ("",)
 ) -> TranslationObjective:
-    return OBJECTIVES[config.name](config, model, label_smoothing, seed)
+    kind = OBJECTIVES[config.name]
+    if not model.decoder_layers and not kind.takes_encoder_alone:
+        able = ", ".join(name for name, kind in OBJECTIVES.items() if kind.takes_encoder_alone)
+        raise UserError(f"objective {config.name} needs a decoder; an encoder alone is trained with one of: {able}")
+    return kind(config, model, label_smoothing, seed, tuple(pairs))
 
 
 def make_teaching(

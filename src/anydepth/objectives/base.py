@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,39 @@ class Loss:
     parts: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters of an objective, by name, that have an optimiser of their own (Adam without weight decay)."""
+
+    names: tuple[str, ...]
+    rate: float  # at its peak; the shape of the schedule is that of `train.rate`
+    every: int  # updates of all else to one of these, which sees the gradient of the last of them
+
+
 class Objective(nn.Module, ABC):
     """Maps a model and a batch to a loss. What kind of model and of batch, its subclasses say."""
 
     @abstractmethod
     def forward(self, model: Any, batch: Any, step: int) -> Loss:
         """The loss of one batch."""
+
+    def groups(self) -> list[ParameterGroup]:
+        """Those of its parameters that are trained in another way than the model's."""
+        return []
+
+    def report(self) -> dict[str, Any]:
+        """What it has to say in the log, beside the parts of the loss."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What is left of training: a model with its depths, and smaller models cut out of it, by name."""
+
+    config: ModelConfig
+    tensors: dict[str, Tensor]
+    menu: DepthMenu
+    cut_out: dict[str, "Finished"] = field(default_factory=dict)
 
 
 class TranslationObjective(Objective):
@@ -42,8 +69,13 @@ class TranslationObjective(Objective):
     the data, never by a generator's state: a resumed run and a run split over several processes draw the same.
     """
 
-    def __init__(self, config: Any, model: ModelConfig, label_smoothing: float, seed: int) -> None:
+    takes_encoder_alone: ClassVar[bool] = False  # a model without a decoder, for masked language modelling
+
+    def __init__(
+        self, config: Any, model: ModelConfig, label_smoothing: float, seed: int, pairs: tuple[str, ...] = ("",)
+    ) -> None:
         super().__init__()
+        self.pairs = pairs  # the language pairs by name; a batch says which one it is of
         self.config = config
         self.model_config = model
         self.label_smoothing = label_smoothing
@@ -56,7 +88,15 @@ class TranslationObjective(Objective):
 
     @abstractmethod
     def menu(self) -> DepthMenu:
-        """The depths that a model trained this way is good at."""
+        """The depths that a model trained this way is good at, as far as that is known beforehand."""
+
+    def validated(self) -> DepthMenu:
+        """The depths to look at while training goes on, under names that stay."""
+        return self.menu()
+
+    def finish(self, tensors: dict[str, Tensor], step: int) -> Finished:
+        """The model as users get it, from its weights after so many steps."""
+        return Finished(self.model_config, tensors, self.menu())
 
     def warnings(self) -> list[str]:
         """What a user should know before a long run."""

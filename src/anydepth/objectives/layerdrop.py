@@ -19,12 +19,13 @@ from anydepth.text import Batch
 
 class LayerDrop(TranslationObjective):
     config: LayerDropConfig
+    takes_encoder_alone = True
 
     def menu(self) -> DepthMenu:
         """Layers spread evenly, at every depth."""
         n, m = self.model_config.encoder_layers, self.model_config.decoder_layers
         encoder = {depth: spread(n, depth) for depth in range(1, n + 1)}
-        decoder = {depth: spread(m, depth) for depth in range(1, m + 1)}
+        decoder = {depth: spread(m, depth) for depth in range(min(m, 1), m + 1)}
         return menu_of(encoder, decoder)
 
     def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
@@ -43,6 +44,8 @@ class LayerDrop(TranslationObjective):
         )
 
     def _kept(self, batch: Batch, step: int, side: int, layers: int, p: float) -> Layers:
+        if not layers:  # an encoder alone
+            return ()
         uniform = keyed_uniform(self.seed, step, *batch.place, side, np.arange(layers))
         kept = np.flatnonzero(uniform >= p)
         # A stack without any layer would not be a depth that anyone asks for: the last one to go stays.

@@ -1,5 +1,7 @@
 """What a training step ran: every encoder with every decoder that it asked for, and what each pair counts.
 
+A model may be an encoder alone: its one decoder is () and runs nothing.
+
 Shapes: n encoders, m decoders, e exits, b batch, s source length, t target length, d width, r real target tokens.
 """
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from anydepth.model import States, Transformer
+from anydepth.model.stack import Gates
 from anydepth.text import Batch, Tokenizer
 
 Layers = tuple[int, ...]
@@ -35,7 +38,7 @@ class Ran:
 class Passes:
     """A model's outputs for a batch, and the states that they come from.
 
-    `features_erd` are the exits' normed decoder states at real target tokens, e = m x n or, where each token draws an
+    `features_erd` are the exits' normed last states at real target tokens, e = m x n or, where each token draws an
     exit, 1. `weight_er` is what each counts, summing to 1. `whole_er` says of each whether all encoder layers, and
     whether all decoder layers, were run for it.
     """
@@ -68,25 +71,50 @@ def run_all(
     alike run once for all of these.
     """
     n = len(encoders)
-    encoded = model.encode_each(batch.source, encoders, batch.source_padding, watch)
-    memory = model.memory(torch.cat([states[-1] for states in encoded]))
-    padding = None if batch.source_padding is None else batch.source_padding.repeat(n, 1)
-    decoded = model.decode_each(batch.target_in.repeat(n, 1), memory, decoders, padding)
+    encoded, decoded = model.encode_each(batch.source, encoders, batch.source_padding, watch), []
+    if model.config.decoder_layers:
+        memory = model.memory(torch.cat([states[-1] for states in encoded]))
+        padding = None if batch.source_padding is None else batch.source_padding.repeat(n, 1)
+        decoded = model.decode_each(batch.target_in.repeat(n, 1), memory, decoders, padding)
+    return _passes(model, batch, encoders, decoders, encoded, decoded, weights_nm)
 
-    real_r, device, config = real_positions(batch.target_out), batch.source.device, model.config
-    rows = torch.cat([real_r + i * batch.target_out.numel() for i in range(n)])
-    # one call for all: each would keep a gradient of the whole output matrix
-    last_rd = torch.cat([states[-1].flatten(0, 1)[rows] for states in decoded])
+
+def run_gated(model: Transformer, batch: Batch, gates: tuple[Gates, Gates], watch: bool = False) -> Passes:
+    """The whole model, each layer counting as much as its gate says."""
+    full = model.full
+    encoded, decoded = model.encode(batch.source, full, batch.source_padding, watch, gates[0]), []
+    if model.config.decoder_layers:
+        memory = model.memory(encoded[-1])
+        decoded = [model.decode(batch.target_in, memory, full, batch.source_padding, gates=gates[1])]
+    return _passes(model, batch, [full.encoder], [full.decoder], [encoded], decoded, torch.ones(1, 1))
+
+
+def _passes(
+    model: Transformer,
+    batch: Batch,
+    encoders: Sequence[Layers],
+    decoders: Sequence[Layers],
+    encoded: list[States],
+    decoded: list[States],
+    weights_nm: Tensor,
+) -> Passes:
+    real_r, device, config, n = real_positions(batch.target_out), batch.source.device, model.config, len(encoders)
+    # One call for all exits: each would keep a gradient of the whole output matrix.
+    if decoded:
+        rows = torch.cat([real_r + i * batch.target_out.numel() for i in range(n)])
+        features_rd = model.features(torch.cat([states[-1].flatten(0, 1)[rows] for states in decoded]))
+    else:  # an encoder alone says itself what stands at each position
+        features_rd = model.memory(torch.cat([states[-1].flatten(0, 1)[real_r] for states in encoded]))
     weight_e = weights_nm.T.flatten().to(device, torch.float32)
     whole_n = torch.tensor([len(layers) == config.encoder_layers for layers in encoders], device=device)
     whole_m = torch.tensor([len(layers) == config.decoder_layers for layers in decoders], device=device)
     return Passes(
         real_r,
-        model.features(last_rd).view(len(weight_e), len(real_r), -1),
+        features_rd.view(len(weight_e), len(real_r), -1),
         (weight_e / len(real_r))[:, None].expand(-1, len(real_r)),
         (whole_n.repeat(len(decoders))[:, None], whole_m.repeat_interleave(n)[:, None]),
         [Ran(states, (weight,)) for states, weight in zip(encoded, weights_nm.sum(1).tolist(), strict=True)],
-        [Ran(states, tuple(weights)) for states, weights in zip(decoded, weights_nm.T.tolist(), strict=True)],
+        [Ran(states, tuple(weights)) for states, weights in zip(decoded, weights_nm.T.tolist(), strict=bool(decoded))],
         (_all_of(encoders), _all_of(decoders)),
     )
 

@@ -28,7 +28,7 @@ class _KeepInGraph(torch.autograd.Function):
 
 
 def unused_layers(model: Transformer, encoder: Layers, decoder: Layers) -> list[nn.Parameter]:
-    """The parameters of all layers besides those of `encoder` and `decoder`."""
+    """The parameters that the layers of `encoder` and `decoder` do without, and others use."""
     return [*_others(model.encoder, encoder), *_others(model.decoder, decoder)]
 
 
@@ -41,5 +41,5 @@ def keep_in_graph(loss: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
 
 
 def _others(stack: Stack, used: Layers) -> list[nn.Parameter]:
-    running = {stack.layers[index] for index in used}  # with shared weights a layer may run in another's place
-    return [p for layer in stack.distinct if layer not in running for p in layer.parameters()]
+    running = {id(p) for p in stack.parameters_of(used)}  # with shared weights a layer may run in another's place
+    return [p for p in stack.parameters() if id(p) not in running]

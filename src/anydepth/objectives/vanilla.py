@@ -10,6 +10,8 @@ from anydepth.text import Batch
 
 
 class Vanilla(TranslationObjective):
+    takes_encoder_alone = True
+
     def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
         return run_all(model, batch, [model.full.encoder], [model.full.decoder], torch.ones(1, 1), self.watches)
 

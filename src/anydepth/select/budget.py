@@ -28,6 +28,8 @@ class Measured(Protocol):
     model: Transformer
     menu: DepthMenu
     folder: Path | None
+    languages: tuple[str, str]
+    pair: str | None
 
     @property
     def fingerprint(self) -> str: ...
@@ -123,10 +125,11 @@ def within_budget(
     say = say or (lambda line: None)
     device, threads = str(next(translator.model.parameters()).device), torch.get_num_threads()
     place = translator.folder, translator.fingerprint
-    calibration = find(*place, device=device, threads=threads, beam=beam)
+    calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair)
     if calibration is not None and set(calibration.depths) & set(translator.menu.names):
         return _by_calibration(calibration, translator.menu, seconds, batch_size, say)
-    command = _command(translator.folder, device, threads, beam, batch_size) + _other_conditions(of_machine(*place))
+    others = [one for one in of_machine(*place) if one.conditions.pair == translator.pair]
+    command = _command(translator, device, threads, beam, batch_size) + _other_conditions(others)
     swept = [entry for entry in translator.menu if "seconds_per_sentence" in entry.cost and "bleu" in entry.quality]
     if not swept:
         raise UserError(f"no depth of this model has been timed here, so that no budget can be kept: run {command}")
@@ -167,10 +170,12 @@ def _by_calibration(
     )
 
 
-def _command(folder: Path | None, device: str, threads: int, beam: int, batch_size: int) -> str:
+def _command(translator: Measured, device: str, threads: int, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
-    model = "MODEL" if folder is None else shlex.quote(str(folder))
+    model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
     command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {threads}"
+    if translator.pair is not None:
+        command += " --from {} --to {}".format(*map(shlex.quote, translator.languages))
     if beam != 1:
         command += f" --beam {beam}"
     if batch_size not in (1, DEFAULT_BATCH_SIZE):

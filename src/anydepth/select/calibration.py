@@ -1,7 +1,7 @@
 """The calibration: what each depth costs on this machine and how good it is, kept beside the model.
 
 calibration.json    in the model folder or, where that is read-only, <fingerprint>.json in the user's cache: a record
-                    for each machine, device, number of threads and beam; the newest of each
+                    for each machine, device, number of threads, beam and language pair; the newest of each
 """
 
 import errno
@@ -61,10 +61,11 @@ class Conditions:
     source_file: str
     reference_file: str
     date: str
+    pair: str | None = None  # of a model of several language pairs
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
-        return self.machine, self.device, self.threads, self.beam
+    def key(self) -> tuple[str, str, int, int, str | None]:
+        return self.machine, self.device, self.threads, self.beam, self.pair
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,11 @@ def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Pat
         ) from error
 
 
-def find(folder: Path | None, fingerprint: str, *, device: str, threads: int, beam: int) -> Calibration | None:
+def find(
+    folder: Path | None, fingerprint: str, *, device: str, threads: int, beam: int, pair: str | None = None
+) -> Calibration | None:
     """The newest for these weights under these conditions on this machine."""
-    wanted = (machine_key(), device, threads, beam)
+    wanted = (machine_key(), device, threads, beam, pair)
     return next((one for one in of_machine(folder, fingerprint) if one.conditions.key == wanted), None)
 
 
@@ -199,5 +202,9 @@ def _read(path: Path) -> list[_Record]:
 
 
 def _json(records: Iterable[_Record]) -> str:
-    content: dict[str, Any] = {"format": FORMAT, "records": [asdict(record) for record in records]}
+    rows = [asdict(record) for record in records]
+    for row in rows:
+        if row["calibration"]["conditions"]["pair"] is None:
+            del row["calibration"]["conditions"]["pair"]
+    content: dict[str, Any] = {"format": FORMAT, "records": rows}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

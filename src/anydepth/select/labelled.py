@@ -60,6 +60,8 @@ class LabelledBatch:
 class LabelledStream:
     """The batch at a position (epoch, index), as text.BatchStream has it."""
 
+    together = 1
+
     def __init__(
         self,
         data: Labelled,

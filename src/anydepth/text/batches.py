@@ -24,6 +24,7 @@ class Batch:
     target_tokens: int  # in target_out, EOS included, PAD not
     indices: Indices  # [b] numbers of the pairs in their store
     place: Place = (0, 0)  # the epoch, and its number there
+    language: int = 0  # the number of its language pair; a batch is of one
 
     @classmethod
     def from_rows(
@@ -63,6 +64,7 @@ class Batch:
             self.target_tokens,
             self.indices,
             self.place,
+            self.language,
         )
 
 
@@ -117,6 +119,8 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
 
 class BatchStream:
     """The batch at a position (epoch, index); that position is all the state there is."""
+
+    together = 1
 
     def __init__(self, store: PairStore, batch_tokens: int, seed: int) -> None:
         self._store = store

@@ -53,7 +53,8 @@ The author of every sentence is named in the third column of `{text_member}` in 
 
 Pairs with an equal source or an equal target count as one group. `valid` and `test` take one pair each of groups
 drawn at random, and the rest of those groups is left out, so none of their sentences occurs in `train`, in either
-language. Spaces at the ends of sentences were removed; the text is otherwise unchanged.
+language. That holds within this data set: about a third of its test sentences in English are in `train` of the data
+set of another language. Spaces at the ends of sentences were removed; the text is otherwise unchanged.
 """
 
 LICENSE = """\

@@ -1,12 +1,13 @@
-"""From a corpus to what training reads: cleaned text, a tokenizer and token files, in one folder."""
+"""From corpora to what training reads: cleaned text, a tokenizer and token files, in one folder."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -14,27 +15,35 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, read_json, sha256_of
-from anydepth.text.clean import Cleaner, CleaningCounts, digest
-from anydepth.text.corpus import Pair, read_lines, read_pairs
-from anydepth.text.split import HoldOut, too_small_to_hold_out
-from anydepth.text.store import PairStore, StoreWriter
-from anydepth.text.tokenizer import Tokenizer
+from anydepth.files import atomic_folder
+from anydepth.text.corpus import Pair
+from anydepth.text.masking import MASK
+from anydepth.text.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
+from anydepth.text.parts import Part, clean_part, encode_part, file_prefix, leave_out_held_out, watched
+from anydepth.text.store import PairStore
+from anydepth.text.tokenizer import Tokenizer, sampled
 
-Item = TypeVar("Item")
-EncodedPair = tuple[Pair, list[int], list[int]]
 
-PAIRS_ENCODED_AT_ONCE = 10_000
+@dataclass
+class PreparedPair:
+    """What there is of one language pair. Where the sources in `train` begin with a tag, `valid_pairs` are text."""
+
+    name: str
+    languages: tuple[str, str]
+    tag: str | None
+    train: PairStore
+    valid_pairs: list[Pair]
 
 
 @dataclass
 class Prepared:
     folder: Path
     tokenizer: Tokenizer
-    train: PairStore
-    valid_pairs: list[Pair]
+    parts: list[PreparedPair]
     fingerprint: str  # of the tokenizer and the tokens: what a model trained on this depends on
-    counts: dict[str, Any]  # "train" and "valid" as CleaningCounts, "valid_seen_in_train" as a number
+    # "train" and "valid" as CleaningCounts, or where there are several pairs those of each by its name;
+    # "valid_seen_in_train" as a number
+    counts: dict[str, Any]
 
 
 def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool = True) -> Prepared:
@@ -50,179 +59,89 @@ def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool 
         bar = Progress(*columns, console=console, transient=True, disable=not visible)
         with bar, atomic_folder(folder) as work:
             _fill(config, work, seed, bar)
-    notes = _read_notes(folder)
+    notes = read_notes(folder)
     return Prepared(
         folder=folder,
         fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
         tokenizer=Tokenizer.from_bytes((folder / "tokenizer.model").read_bytes()),
-        train=PairStore(folder, "train"),
-        valid_pairs=list(_read_back(folder, "valid")),
+        parts=_open_parts(config, folder),
         counts=notes["counts"],
     )
 
 
+def _open_parts(config: DataConfig, folder: Path) -> list[PreparedPair]:
+    parts = []
+    for pair in config.corpora:
+        prefix, languages = file_prefix(pair, config.corpora), (pair.source_language, pair.target_language)
+        valid = list(read_back(folder, f"{prefix}valid"))
+        store = PairStore(folder, f"{prefix}train")
+        parts.append(PreparedPair(pair.name, languages, config.tags.get(pair.name), store, valid))
+    return parts
+
+
 def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
-    given = None if config.tokenizer is None else Tokenizer.load(config.tokenizer)  # refused early if it is not there
-    cleaner = Cleaner(config)
-    train_counts = cleaner.counts
-    cleaned = _watched(bar, "cleaned pairs", cleaner.clean(read_pairs(config.train)))
-    seen: set[int] = set()
-    if config.valid is None:
-        valid, valid_counts = _hold_out(cleaned, HoldOut(config.hold_out, seed), train_counts, work)
-    else:
-        valid, valid_counts = _clean_valid(config)
-        sources = {digest(source) for source, _ in valid}
-        _write_pairs(work, "train", _noting_sources(cleaned, sources, seen))
-    _check_usable("training", train_counts)
-
-    tokenizer = given or _train_tokenizer(config, work, seed, bar)
+    given = _given_tokenizer(config)  # refused early if it is not there or not fit
+    parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
+    if len(parts) > 1:
+        leave_out_held_out(parts, work)
+    tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
     (work / "tokenizer.model").write_bytes(tokenizer.to_bytes())
-
-    train = _watched(bar, "encoded pairs", _read_back(work, "train"))
-    with StoreWriter(work, "train", tokenizer.vocabulary_size) as store:
-        for _, source_ids, target_ids in _encode(train, tokenizer, config.max_tokens, train_counts):
-            store.add(source_ids, target_ids)
-    valid = [pair for pair, _, _ in _encode(valid, tokenizer, config.max_tokens, valid_counts)]
-    for corpus, counts in (("training", train_counts), ("validation", valid_counts)):
-        _check_usable(corpus, counts)
-    _write_pairs(work, "valid", valid)
-
-    all_counts = {
-        "train": train_counts.to_json(),
-        "valid": valid_counts.to_json(),
-        "valid_seen_in_train": sum(digest(source) in seen for source, _ in valid),
-    }
-    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-    notes = {"data": config.model_dump(mode="json"), "seed": seed, "counts": all_counts, "files": files}
-    (work / "prepared.json").write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+    for part in parts:
+        tag = config.tags.get(part.pair.name)
+        tag_id = None if tag is None else tokenizer.id_of(tag)
+        encode_part(part, tokenizer, tag_id, config.max_tokens, work, bar)
+    notes = notes_of(config, seed, _counts(parts), work)
+    (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
 
 
-def _train_tokenizer(config: DataConfig, work: Path, seed: int, bar: Progress) -> Tokenizer:
-    sentences = (sentence for pair in _read_back(work, "train") for sentence in pair)
+def _counts(parts: Sequence[Part]) -> dict[str, Any]:
+    train: dict[str, Any] = {part.pair.name: part.train_counts.to_json() for part in parts}
+    valid: dict[str, Any] = {part.pair.name: part.valid_counts.to_json() for part in parts}
+    if len(parts) == 1:
+        (train,), (valid,) = train.values(), valid.values()
+    return {"train": train, "valid": valid, "valid_seen_in_train": sum(part.valid_seen_in_train() for part in parts)}
+
+
+def _symbols(config: DataConfig) -> list[str]:
+    """What the tokenizer needs beside the pieces of text."""
+    return [MASK] if config.is_text else sorted(set(config.tags.values()))
+
+
+def _given_tokenizer(config: DataConfig) -> Tokenizer | None:
+    if config.tokenizer is None:
+        return None
+    given = Tokenizer.load(config.tokenizer)
+    missing = [symbol for symbol in _symbols(config) if given.id_of(symbol) is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer of {config.tokenizer} has no symbol {missing[0]}, which these corpora need: "
+            "take one that was made for such corpora, or none"
+        )
+    return given
+
+
+def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed: int, bar: Progress) -> Tokenizer:
     return Tokenizer.train(
-        _watched(bar, "sentences for the vocabulary", sentences),
+        watched(bar, "sentences for the vocabulary", _sentences(config, parts, work, seed)),
         config.vocabulary,
         sample=config.vocabulary_sample,
         byte_fallback=config.byte_fallback,
         seed=seed,
+        symbols=_symbols(config),
     )
 
 
-def _hold_out(
-    pairs: Iterable[Pair], hold_out: HoldOut, train_counts: CleaningCounts, work: Path
-) -> tuple[list[Pair], CleaningCounts]:
-    """Write the pairs to train on; return the others, one per source, with their counts."""
-
-    def shown() -> Iterator[Pair]:
-        for pair in pairs:
-            hold_out.see(pair[0])
-            yield pair
-
-    valid: dict[str, str] = {}
-
-    def to_train_on() -> Iterator[Pair]:
-        for source, target in _read_back(work, "cleaned"):
-            if source in hold_out:
-                train_counts.held_out += 1
-                valid.setdefault(source, target)
-            else:
-                yield source, target
-
-    _write_pairs(work, "cleaned", shown())
-    _check_usable("training", train_counts)
-    hold_out.choose()
-    _write_pairs(work, "train", to_train_on())
-    for side in ("source", "target"):
-        (work / f"cleaned.{side}").unlink()
-
-    held_out = train_counts.held_out
-    train_counts.kept -= held_out
-    if held_out > train_counts.kept:
-        raise too_small_to_hold_out(hold_out.size, f"only {train_counts.kept} pairs that share no source with them")
-    counts = CleaningCounts(read=held_out, kept=len(valid), duplicates=held_out - len(valid))
-    return list(valid.items()), counts
-
-
-def _clean_valid(config: DataConfig) -> tuple[list[Pair], CleaningCounts]:
-    assert config.valid is not None
-    cleaner = Cleaner(config.model_copy(update={"deduplicate": False}))
-    valid = list(cleaner.clean(read_pairs(config.valid)))
-    _check_usable("validation", cleaner.counts)
-    return valid, cleaner.counts
-
-
-def _check_usable(corpus: str, counts: CleaningCounts) -> None:
-    if counts.kept == 0:
-        raise UserError(
-            f"no pair of the {corpus} corpus is usable ({counts.summary()}): "
-            "look at the files, or relax data.max_tokens and data.max_ratio"
-        )
-
-
-def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:
-    """Pass pairs on and add to `seen` those of `sources` that occur."""
-    for pair in pairs:
-        source = digest(pair[0])
-        if source in sources:
-            seen.add(source)
-        yield pair
-
-
-def _encode(
-    pairs: Iterable[Pair], tokenizer: Tokenizer, max_tokens: int, counts: CleaningCounts
-) -> Iterator[EncodedPair]:
-    """Pairs with their sub-words. Those with too many, or none, move from `kept` to their place in the counts."""
-    remaining = iter(pairs)
-    while chunk := list(islice(remaining, PAIRS_ENCODED_AT_ONCE)):
-        sources = tokenizer.encode_many([source for source, _ in chunk])
-        targets = tokenizer.encode_many([target for _, target in chunk])
-        for pair, source_ids, target_ids in zip(chunk, sources, targets, strict=True):
-            shorter, longer = sorted((len(source_ids), len(target_ids)))
-            if shorter > 0 and longer <= max_tokens:
-                yield pair, source_ids, target_ids
-                continue
-            counts.kept -= 1
-            if shorter == 0:
-                counts.empty += 1
-            else:
-                counts.too_long += 1
-
-
-def _watched(bar: Progress, description: str, items: Iterable[Item]) -> Iterator[Item]:
-    task = bar.add_task(description, total=None)
-    for number, item in enumerate(items, start=1):
-        if number % 1000 == 0:
-            bar.update(task, completed=number)
-        yield item
-
-
-def _write_pairs(folder: Path, name: str, pairs: Iterable[Pair]) -> None:
-    with (
-        open(folder / f"{name}.source", "w", encoding="utf-8", newline="\n") as sources,
-        open(folder / f"{name}.target", "w", encoding="utf-8", newline="\n") as targets,
-    ):
-        for source, target in pairs:
-            sources.write(source + "\n")
-            targets.write(target + "\n")
-
-
-def _read_back(folder: Path, name: str) -> Iterator[Pair]:
-    return zip(read_lines(folder / f"{name}.source"), read_lines(folder / f"{name}.target"), strict=True)
-
-
-def _read_notes(folder: Path) -> dict[str, Any]:
-    """What `_fill` wrote, once every file it wrote is found to be whole."""
-    if not (folder / "prepared.json").exists():
-        raise UserError(f"{folder} holds something other than prepared data: choose another folder")
-    advice = f"delete {folder} and run again"
-    notes = read_json(folder / "prepared.json", advice)
-    files, counts = notes.get("files"), notes.get("counts")
-    if not isinstance(files, dict) or not isinstance(counts, dict) or "train" not in counts:
-        raise UserError(f"{folder / 'prepared.json'} is damaged: {advice}")
-    for name, expected in files.items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
-            raise UserError(f"{folder / name} is damaged: {advice}")
-    return notes
+def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
+    """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
+    sides = 1 if config.is_text else 2
+    of_each = [(side for pair in read_back(work, part.train) for side in pair[:sides]) for part in parts]
+    if len(parts) == 1:
+        return of_each[0]
+    largest = max(sides * part.train_counts.kept for part in parts)
+    share = min(largest, max(1, config.vocabulary_sample // len(parts)))
+    chosen = [text for texts in of_each for text in islice(cycle(sampled(texts, share, seed)), share)]
+    random.Random(seed).shuffle(chosen)  # sentencepiece takes forever where text repeats itself in the same order
+    return iter(chosen)
 
 
 def _same_tokenizer(path: Path | None, folder: Path) -> bool:
@@ -231,12 +150,13 @@ def _same_tokenizer(path: Path | None, folder: Path) -> bool:
 
 
 def _check_reusable(folder: Path, config: DataConfig, seed: int) -> None:
-    notes = _read_notes(folder)
+    notes = read_notes(folder)
     try:
         earlier = DataConfig.model_validate(notes.get("data"))
     except ValidationError as error:
         raise UserError(f"{folder} was prepared by another version: delete that folder and run again") from error
-    changed = [f"data.{key}" for key, value in config if value != getattr(earlier, key) and key != "tokenizer"]
+    then, now = what_is_prepared(earlier), what_is_prepared(config)
+    changed = [f"data.{key}" for key in now if now[key] != then.get(key) and key != "tokenizer"]
     if config.tokenizer != earlier.tokenizer and not _same_tokenizer(config.tokenizer, folder):
         changed.append("data.tokenizer")
     if notes.get("seed") != seed:

@@ -59,8 +59,8 @@ class HoldOut:
     to `see`, then ask with `in`: all pairs with a held-out source stay out of training.
     """
 
-    def __init__(self, size: int, seed: int) -> None:
-        self.size = size
+    def __init__(self, size: int, seed: int, corpus: str = "the training corpus") -> None:
+        self.size, self.corpus = size, corpus
         self._key = b"%d" % seed
         # Twice as many as are held out, to know whether at least as many remain to train on.
         self._room = 2 * size
@@ -83,16 +83,15 @@ class HoldOut:
     def choose(self) -> None:
         """Fix the choice, once every source has been seen."""
         if len(self._lowest) < self._room:
-            raise too_small_to_hold_out(self.size, f"only {len(self._lowest)} different source sentences")
+            raise self.too_small(f"only {len(self._lowest)} different source sentences")
         self._chosen = frozenset(heapq.nsmallest(self.size, self._lowest))
 
     def __contains__(self, source: str) -> bool:
         assert self._chosen is not None, "call choose() first"
         return digest(source, self._key) in self._chosen
 
-
-def too_small_to_hold_out(size: int, reason: str) -> UserError:
-    return UserError(
-        f"the training corpus is too small to hold out {size} pairs, it has {reason}: "
-        "lower data.hold_out, or give data.valid"
-    )
+    def too_small(self, reason: str) -> UserError:
+        return UserError(
+            f"{self.corpus} is too small to hold out {self.size} pairs, it has {reason}: "
+            "lower data.hold_out, or give it a corpus for validation, `valid`"
+        )

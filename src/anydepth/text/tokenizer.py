@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
@@ -48,11 +49,22 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, sentences: Iterator[str], vocabulary: int, *, sample: int, byte_fallback: bool, seed: int
+        cls,
+        sentences: Iterator[str],
+        vocabulary: int,
+        *,
+        sample: int,
+        byte_fallback: bool,
+        seed: int,
+        symbols: Sequence[str] = (),
     ) -> "Tokenizer":
-        """Learn `vocabulary` pieces from at most `sample` sentences; the same input gives the same bytes."""
+        """Learn `vocabulary` pieces from at most `sample` sentences; the same input gives the same bytes.
+
+        `symbols` are pieces that no text is ever split into and that leave no trace in decoded text.
+        """
         # Sentencepiece could sample too, but differently in every process.
-        chosen = _reservoir(sentences, sample, seed)
+        chosen = sampled(sentences, sample, seed)
+        control: dict[str, Any] = {"control_symbols": list(symbols)} if symbols else {}
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -70,6 +82,7 @@ class Tokenizer:
                 eos_id=cls.EOS,
                 num_threads=TRAINING_THREADS,
                 minloglevel=2,
+                **control,
             )
         except RuntimeError as error:
             raise _explain(str(error), vocabulary) from error
@@ -78,6 +91,12 @@ class Tokenizer:
     @property
     def vocabulary_size(self) -> int:
         return int(self._processor.vocab_size())
+
+    def id_of(self, symbol: str) -> int | None:
+        """The number of one of the `symbols` it was trained with."""
+        found = int(self._processor.piece_to_id(symbol))
+        is_one = found > self.EOS and self._processor.is_control(found)
+        return found if is_one and self._processor.id_to_piece(found) == symbol else None
 
     def to_bytes(self) -> bytes:
         return self._model
@@ -106,7 +125,7 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _reservoir(sentences: Iterator[str], size: int, seed: int) -> list[str]:
+def sampled(sentences: Iterator[str], size: int, seed: int) -> list[str]:
     """A uniform sample in one pass."""
     rng = random.Random(seed)
     chosen: list[str] = []

@@ -87,12 +87,12 @@ def remove_checkpoints(run: Path, keep: set[int]) -> None:
             shutil.rmtree(_folder(run, step), ignore_errors=True)
 
 
-def average_checkpoints(run: Path, steps: list[int]) -> dict[str, Tensor]:
-    """The mean of the models at these steps, summed in double precision so that the order does not matter."""
+def average_checkpoints(run: Path, steps: list[int], kind: str = "model") -> dict[str, Tensor]:
+    """The mean of the models, or of another `kind` of file, summed in double precision: the order does not matter."""
     total: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
     for step in steps:
-        for name, value in load_tensors(run, step, "model").items():
+        for name, value in load_tensors(run, step, kind).items():
             kinds[name] = value.dtype
             total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + value.double()
     return {name: (value / len(steps)).to(kinds[name]) for name, value in total.items()}

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tensorboardX import SummaryWriter
 
+from anydepth.evaluate.run_log import LOG, step_of
 from anydepth.files import write_atomically
 
 
@@ -16,7 +17,7 @@ class RunLog:
     """Appends records to RUN/log.jsonl and the same numbers to TensorBoard."""
 
     def __init__(self, run: Path, resume_step: int) -> None:
-        self._path = run / "log.jsonl"
+        self._path = run / LOG
         self._forget_after(resume_step)
         self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
         self._board = SummaryWriter(str(run / "tensorboard"), purge_step=resume_step + 1, flush_secs=10)
@@ -24,7 +25,7 @@ class RunLog:
     def _forget_after(self, step: int) -> None:
         """Drop what a killed process logged past its last checkpoint; the same steps are coming again."""
         if self._path.exists():
-            kept = [line for line in self._path.read_text("utf-8", "replace").splitlines() if _step_of(line) <= step]
+            kept = [line for line in self._path.read_text("utf-8", "replace").splitlines() if step_of(line) <= step]
             write_atomically(self._path, "".join(line + "\n" for line in kept))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
@@ -40,13 +41,6 @@ class RunLog:
         self._board.close()
 
 
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")  # a torn last line
-
-
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
     rows: list[tuple[str, float]] = []
     for name, value in values.items():
@@ -55,12 +49,6 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
         elif isinstance(value, int | float):
             rows.append((f"{prefix}{name}", float(value)))
     return rows
-
-
-def read_log(run: Path) -> list[dict[str, Any]]:
-    path = run / "log.jsonl"
-    lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if _step_of(line) < float("inf")]
 
 
 class TrainProgress:

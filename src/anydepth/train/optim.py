@@ -1,11 +1,14 @@
-"""The optimiser and the learning rate at each step."""
+"""The optimisers and the learning rate at each step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
+from anydepth.objectives.base import ParameterGroup
 
 
 def inverse_sqrt(step: int, config: TrainConfig) -> float:
@@ -27,7 +30,45 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return config.rate * SCHEDULES[config.schedule](step, config)
 
 
-def make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
+@dataclass
+class Optimised:
+    """Parameters with an optimiser of their own, which steps at every `every`-th update, on that update's gradient."""
+
+    named: dict[str, nn.Parameter]
+    optimiser: torch.optim.Optimizer
+    factor: float = 1.0  # of the learning rate
+    every: int = 1
+
+    def is_due(self, step: int) -> bool:
+        return step % self.every == 0
+
+    def set_rate(self, rate: float) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * self.factor
+
+    def norm(self) -> Tensor:
+        """Of the gradient, before clipping."""
+        return get_total_norm(p.grad for p in self.named.values() if p.grad is not None)
+
+    def clip(self, largest: float, norm: Tensor) -> None:
+        clip_grads_with_norm_(self.named.values(), largest, norm)
+
+
+def make_optimisers(
+    named: dict[str, nn.Parameter], groups: Sequence[ParameterGroup], config: TrainConfig
+) -> list[Optimised]:
+    """One for all parameters that no group claims, and one for each group."""
+    claimed = {name for group in groups for name in group.names}
+    rest = {name: parameter for name, parameter in named.items() if name not in claimed}
+    found = [Optimised(rest, _make_optimiser(rest, config))]
+    for group in groups:
+        own = {name: named[name] for name in group.names}
+        adam = torch.optim.AdamW(own.values(), lr=0.0, betas=config.betas, eps=1e-9, weight_decay=0.0, fused=True)
+        found.append(Optimised(own, adam, group.rate / config.rate, group.every))
+    return found
+
+
+def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     matrices = [p for p in named.values() if p.ndim >= 2]
     vectors = [p for p in named.values() if p.ndim < 2]
     groups = [
@@ -39,24 +80,20 @@ def make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=1e-9, fused=True)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimiser.param_groups:
-        group["lr"] = rate
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer, named: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-    """The optimiser's state under the parameters' names: `<parameter>/<moment>`."""
+def optimiser_tensors(optimisers: Sequence[Optimised]) -> dict[str, Tensor]:
+    """Their state under the parameters' names: `<parameter>/<moment>`."""
     return {
         f"{name}/{key}": value
-        for name, parameter in named.items()
-        for key, value in optimiser.state.get(parameter, {}).items()
+        for one in optimisers
+        for name, parameter in one.named.items()
+        for key, value in one.optimiser.state.get(parameter, {}).items()
         if isinstance(value, Tensor)
     }
 
 
-def restore_optimiser(
-    optimiser: torch.optim.Optimizer, named: dict[str, nn.Parameter], tensors: dict[str, Tensor]
-) -> None:
+def restore_optimisers(optimisers: Sequence[Optimised], tensors: dict[str, Tensor]) -> None:
+    owners = {name: one for one in optimisers for name in one.named}
     for key, value in tensors.items():
         name, moment = key.rsplit("/", 1)
-        optimiser.state[named[name]][moment] = value.to(named[name].device)
+        parameter = owners[name].named[name]
+        owners[name].optimiser.state[parameter][moment] = value.to(parameter.device)

@@ -6,21 +6,22 @@ random number of a step is derived from (seed, step), so there is no generator s
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from rich.console import Console
 from torch import nn
-from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
-from anydepth.model.stack import Stack
-from anydepth.objectives.base import Loss, Objective
+from anydepth.objectives.base import Objective, ParameterGroup
 from anydepth.train import checkpoint as ckpt
+from anydepth.train.divergence import Gradients, divergence, layer_norms
 from anydepth.train.logs import RunLog, TrainProgress
-from anydepth.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser, set_rate
+from anydepth.train.meter import Meter
+from anydepth.train.optim import Optimised, learning_rate, make_optimisers, optimiser_tensors, restore_optimisers
 from anydepth.train.precision import Precision
 from anydepth.train.validation import Validator
 
@@ -34,7 +35,12 @@ class TrainingBatch(Protocol):
 
 
 class Stream(Protocol):
-    """Batches by their position (epoch, index), which is all the state there is."""
+    """Batches by their position (epoch, index), which is all the state there is.
+
+    `together` of them make a round, such as one for each language: an update takes whole rounds.
+    """
+
+    together: int
 
     def batches_in(self, epoch: int) -> int: ...
 
@@ -61,14 +67,16 @@ class Trainer:
         self.precision = Precision(config, self.device)
         self.named: dict[str, nn.Parameter] = dict(model.named_parameters())
         self.named |= {f"objective.{name}": p for name, p in objective.named_parameters()}
-        self.optimiser = make_optimiser(self.named, config)
+        groups = [_as_named_here(group) for group in objective.groups()]
+        self.optimisers = make_optimisers(self.named, groups, config)
+        self.gradients = Gradients()
         self.state = ckpt.TrainState(data=data)
 
     def fit(self) -> list[int]:
         """Train until the last step or until patience ends; return the steps whose checkpoints make the model."""
         self._resume()
         self.log = RunLog(self.run, self.state.step)
-        self._meter = _Meter(self.config.steps)
+        self._meter = Meter(self.config.steps)
         self.model.train()
         with TrainProgress(self.console, self.config.steps, self.state.step) as self.progress:
             while self.state.step < self.config.steps and not self.state.stopped:
@@ -79,7 +87,7 @@ class Trainer:
 
     def _update(self) -> None:
         step = self.state.step + 1
-        batches = [self._next_batch() for _ in range(self.config.accumulate)]
+        batches = [self._next_batch() for _ in range(self.config.accumulate * self.stream.together)]
         terms = sum(batch.terms for batch in batches)
         torch.manual_seed(self.config.seed * 1_000_003 + step)
         for batch in batches:
@@ -89,20 +97,41 @@ class Trainer:
             self.precision.scaler.scale(loss.total * share).backward()
             self._meter.add(loss, share)
         rate = learning_rate(step, self.config)
-        set_rate(self.optimiser, rate)
-        self.precision.scaler.unscale_(self.optimiser)
         logs = step % self.config.log_every == 0
-        norms = self._layer_norms() if logs else {}
-        norm = clip_grad_norm_(self.named.values(), self.config.clip)
-        if self.device.type == "cpu" and not self.precision.scaler.is_enabled():
-            _check_finite(norm, step)  # free here; a GPU would have to wait, and is checked at every checkpoint
-        self.precision.scaler.step(self.optimiser)
+        due = [one for one in self.optimisers if one.is_due(step)]
+        for one in due:
+            self.precision.scaler.unscale_(one.optimiser)
+        norms = layer_norms(self.model) if logs else {}
+        self.gradients.note(step, norms)
+        norm = self._descend(due, rate, step)
         self.precision.scaler.update()
-        self.optimiser.zero_grad(set_to_none=True)
+        for one in self.optimisers:
+            one.optimiser.zero_grad(set_to_none=True)
         self.state.step = step
         self.progress.step(step)
         if logs:
             self._log(rate, float(norm), norms)
+
+    def _descend(self, due: list[Optimised], rate: float, step: int) -> torch.Tensor:
+        """Each on its own gradient, clipped for itself; return the norm of the model's."""
+        norms = [one.norm() for one in due]
+        if self.device.type == "cpu" and not self.precision.scaler.is_enabled():
+            for norm in norms:  # free here; a GPU would have to wait, and is checked at every checkpoint
+                self._check_finite(norm, step)
+        for one, norm in zip(due, norms, strict=True):
+            one.set_rate(rate)
+            one.clip(self.config.clip, norm)
+            self.precision.scaler.step(one.optimiser)
+        return norms[0]
+
+    def _check_finite(self, value: torch.Tensor, step: int) -> None:
+        """Stop before anything broken is saved."""
+        if math.isfinite(float(value)):
+            return
+        blamed = self.gradients.largest(layer_norms(self.model))
+        self.log.write("diverged", step, layer=None if blamed is None else blamed[0])
+        self.log.close()
+        raise divergence(step, blamed)
 
     def _next_batch(self) -> TrainingBatch:
         state = self.state
@@ -122,18 +151,12 @@ class Trainer:
 
     def _log(self, rate: float, norm: float, norms: dict[str, float]) -> None:
         state = self.state
-        values = self._meter.read(state.step)
+        self._check_finite(self._meter.loss, state.step)
+        values = self._meter.read(state.step) | self.objective.report()
         self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.unit}/s"
         left = self._meter.seconds_left(state.step)
         self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
-
-    def _layer_norms(self) -> dict[str, float]:
-        """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
-        stacks = [(name, module) for name, module in self.model.named_modules() if isinstance(module, Stack)]
-        layers = {f"{name}.{i}": layer for name, stack in stacks for i, layer in enumerate(stack.distinct, 1)}
-        gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
-        return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
 
     def _validate(self) -> None:
         state = self.state
@@ -154,12 +177,12 @@ class Trainer:
 
     def _save(self) -> None:
         for parameter in self.named.values():
-            _check_finite(parameter.detach().sum(), self.state.step)
+            self._check_finite(parameter.detach().sum(), self.state.step)
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
         tensors = {
             "model": model_tensors(self.model),
-            "optimiser": optimiser_tensors(self.optimiser, self.named),
+            "optimiser": optimiser_tensors(self.optimisers),
             **({"objective": objective} if objective else {}),
         }
         ckpt.save_checkpoint(self.run, ckpt.Checkpoint(self.state, tensors))
@@ -180,7 +203,7 @@ class Trainer:
         self.model.load_state_dict(ckpt.load_tensors(self.run, state.step, "model"), strict=False)
         if self.objective.state_dict():
             self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
-        restore_optimiser(self.optimiser, self.named, ckpt.load_tensors(self.run, state.step, "optimiser"))
+        restore_optimisers(self.optimisers, ckpt.load_tensors(self.run, state.step, "optimiser"))
         if state.scaler:
             self.precision.scaler.load_state_dict(state.scaler)
         self.state = state
@@ -205,55 +228,10 @@ class Trainer:
         return {*self._window(self.state.step), *self._steps_to_average(), *last_two}
 
 
+def _as_named_here(group: ParameterGroup) -> ParameterGroup:
+    return replace(group, names=tuple(f"objective.{name}" for name in group.names))
+
+
 def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-def _check_finite(value: torch.Tensor, step: int) -> None:
-    if not math.isfinite(float(value)):
-        raise UserError(
-            f"training diverged at step {step:,}: a number is no longer finite; the checkpoints before it are whole; "
-            "start a new run with a lower train.rate or a longer train.warmup"
-        )
-
-
-class _Meter:
-    """Loss and speed between two log lines. Values stay on the device until they are read."""
-
-    def __init__(self, total_steps: int) -> None:
-        self._total_steps = total_steps
-        self._first_step: int | None = None
-        self._began = time.perf_counter()
-        self._paused = 0.0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._sums: dict[str, torch.Tensor] = {}
-        self._counts: dict[str, float] = {}  # of each part: some, such as a teacher's, are not there at every update
-        self._terms = 0
-        self._since, self._paused_since = time.perf_counter(), 0.0
-
-    def add(self, loss: Loss, share: float) -> None:
-        for name, value in {"loss": loss.total.detach(), **loss.parts}.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value.detach() * share
-            self._counts[name] = self._counts.get(name, 0.0) + share
-        self._terms += loss.terms
-
-    def pause(self, seconds: float) -> None:
-        self._paused += seconds
-        self._paused_since += seconds
-
-    def read(self, step: int) -> dict[str, float]:
-        _check_finite(self._sums["loss"], step)
-        values = {name: float(value) / self._counts[name] for name, value in self._sums.items()}
-        values["tokens_per_second"] = self._terms / (time.perf_counter() - self._since - self._paused_since)
-        if self._first_step is None:
-            self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
-        self._reset()
-        return values
-
-    def seconds_left(self, step: int) -> float | None:
-        done = step - (self._first_step or 0)
-        elapsed = time.perf_counter() - self._began - self._paused
-        return None if done <= 0 else elapsed / done * (self._total_steps - step)

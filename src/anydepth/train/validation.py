@@ -1,11 +1,16 @@
-"""Validation: what the trainer asks of it; for translation, likelihood and BLEU with the decoder that users run."""
+"""Validation: what the trainer asks of it; for translation, likelihood and BLEU with the decoder that users run; for
+masked language modelling, perplexity."""
 
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from statistics import fmean
+from typing import Any, ClassVar, Protocol
 
 import torch
+from torch import Tensor
 
-from anydepth.depth import DepthMenu
+from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -13,6 +18,9 @@ from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.passes import real_positions
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
+
+Figures = dict[str, float]
+DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4}
 
 
 @dataclass(frozen=True)
@@ -26,48 +34,103 @@ class Validator(Protocol):
     def run(self, model: Any) -> Validation: ...
 
 
-@dataclass
-class TranslationValidator:
-    """The first of `depths` decides."""
+@dataclass(frozen=True)
+class ValidationSet:
+    """Sentences of a language pair that are not trained on, and the same as batches, with the tag if there is one."""
 
+    pair: str
     pairs: list[Pair]
     batches: list[Batch]
+    tag: str | None = None
+
+
+@dataclass
+class TranslationValidator:
+    """The first of `depths` decides; with several language pairs, its mean over them. `menu` says what they are now."""
+
+    sets: list[ValidationSet]
     tokenizer: Tokenizer
-    menu: DepthMenu
+    menu: Callable[[], DepthMenu]
     depths: list[str]
+    decides: ClassVar[str] = "bleu"
+    title: ClassVar[str] = "BLEU"
+    sign: ClassVar[int] = 1  # -1: less is better
 
     def __post_init__(self) -> None:
+        menu = self.menu().of_pair(self.sets[0].pair)
         if not self.depths:
-            shallowest = next(iter(self.menu)).name
-            self.depths = list(dict.fromkeys([self.menu.deepest.name, shallowest]))
-        self.depths = [self.menu[name].name for name in self.depths]
+            shallowest = next(iter(menu)).name
+            self.depths = list(dict.fromkeys([menu.default.name, menu.deepest.name, shallowest]))
+        self.depths = [menu[name].name for name in self.depths]
 
     @torch.no_grad()
     def run(self, model: Transformer) -> Validation:
         was_training = model.training
         model.eval()
-        translator = Translator(model, self.tokenizer, self.menu)
-        sources = [source for source, _ in self.pairs]
-        references = [target for _, target in self.pairs]
-        result: dict[str, dict[str, float]] = {"bleu": {}, "nll": {}}
+        menu = self.menu()
+        found = {one.pair: self._figures(model, one, menu.of_pair(one.pair)) for one in self.sets}
+        model.train(was_training)
+        if len(found) == 1:
+            (one,) = found.values()
+            values: dict[str, Any] = dict(one)
+            decisive, said = one[self.decides], ""
+        else:
+            by_pair = {name: {pair: one[name] for pair, one in found.items()} for name in next(iter(found.values()))}
+            means = {name: _mean(of.values(), DIGITS[name]) for name, of in by_pair.items()}
+            values = {name: {**of, "mean": means[name]} for name, of in by_pair.items()}
+            each = {pair: one[self.depths[0]] for pair, one in by_pair[self.decides].items()}
+            decisive, said = means[self.decides], f"  ({self.depths[0]}: {_in_words(each)})"
+        return Validation(self.sign * decisive[self.depths[0]], values, f"{self.title}  {_in_words(decisive)}{said}")
+
+    def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
+        """BLEU and likelihood of one language pair at each depth."""
+        translator = Translator(model, self.tokenizer, menu, tag=held_out.tag)
+        sources = [source for source, _ in held_out.pairs]
+        references = [target for _, target in held_out.pairs]
+        result: dict[str, Figures] = {"bleu": {}, "nll": {}}
         for depth in self.depths:
             outputs = translator.translate(sources, depth=depth, batch_size=64)
-            result["bleu"][depth] = round(score(outputs, references).bleu, 2)
-            result["nll"][depth] = round(self._nll(model, depth), 4)
-        model.train(was_training)
-        scores = "  ".join(f"{depth} {value:.1f}" for depth, value in result["bleu"].items())
-        return Validation(result["bleu"][self.depths[0]], result, f"BLEU  {scores}")
+            result["bleu"][depth] = round(score(outputs, references).bleu, DIGITS["bleu"])
+            result["nll"][depth] = round(_nll(model, menu[depth].subnetwork, held_out.batches), DIGITS["nll"])
+        return result
 
-    def _nll(self, model: Transformer, depth: str) -> float:
-        """The mean over target tokens, in nats."""
-        sub, total, tokens = self.menu[depth].subnetwork, 0.0, 0
-        for batch in self.batches:
-            memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
-            state = model.decode(batch.target_in, memory, sub, batch.source_padding)[-1]
-            real_r = real_positions(batch.target_out)
-            target_r = batch.target_out.flatten()[real_r]
-            features_rd = model.features(state.flatten(0, 1)[real_r])
-            every = torch.ones(1, len(real_r), device=features_rd.device)
-            total += float(cross_entropy(features_rd[None], model.output.weight, target_r, every, 0.0).total)
-            tokens += len(real_r)
-        return total / tokens
+
+class MaskedValidator(TranslationValidator):
+    """The same for an encoder alone, whose held-out batches are masked: by their perplexity."""
+
+    decides, title, sign = "perplexity", "perplexity", -1
+
+    def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
+        nll = {depth: _nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
+        perplexity = {depth: round(math.exp(value), DIGITS["perplexity"]) for depth, value in nll.items()}
+        return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
+
+
+def _nll(model: Transformer, sub: SubNetwork, batches: list[Batch]) -> float:
+    """The mean over target tokens, in nats."""
+    total, tokens = 0.0, 0
+    for batch in batches:
+        real_r = real_positions(batch.target_out)
+        target_r = batch.target_out.flatten()[real_r]
+        features_rd = _features(model, sub, batch, real_r)
+        every = torch.ones(1, len(real_r), device=features_rd.device)
+        total += float(cross_entropy(features_rd[None], model.output.weight, target_r, every, 0.0).total)
+        tokens += len(real_r)
+    return total / tokens
+
+
+def _features(model: Transformer, sub: SubNetwork, batch: Batch, real_r: Tensor) -> Tensor:
+    """What the output matrix reads at these positions: the decoder's exit, or that of an encoder alone."""
+    state = model.encode(batch.source, sub, batch.source_padding)[-1]
+    if not sub.decoder:
+        return model.memory(state.flatten(0, 1)[real_r])
+    state = model.decode(batch.target_in, model.memory(state), sub, batch.source_padding)[-1]
+    return model.features(state.flatten(0, 1)[real_r])
+
+
+def _mean(of_pairs: Collection[Figures], digits: int) -> Figures:
+    return {depth: round(fmean(one[depth] for one in of_pairs), digits) for depth in next(iter(of_pairs))}
+
+
+def _in_words(figures: Figures) -> str:
+    return "  ".join(f"{name} {value:.1f}" for name, value in figures.items())

@@ -1,0 +1,45 @@
+"""The verb that draws what happened in training."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.app import errors
+from anydepth.cli.families import families, make_report_folder
+from anydepth.errors import UserError
+
+
+def plot(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN",
+            help="The folders of one or more runs, also unfinished ones; NAME=RUN names one.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the pictures.  [default: pictures in the first RUN]", show_default=False),
+    ] = None,
+) -> None:
+    """Draw what happened in training: gradients of each layer, gates, losses. Several runs stand side by side."""
+    from anydepth.evaluate.plots import COLOURS
+    from anydepth.evaluate.training_report import MARK, write_training_report
+    from anydepth.evaluate.training_run import read_run
+
+    for argument in runs:
+        if "=" not in argument and not os.path.exists(argument):
+            raise UserError(f"there is no run at {argument}")
+    named = families(runs)
+    if len(named) > len(COLOURS):
+        raise UserError(f"{len(named)} runs are too many to tell apart: give at most {len(COLOURS)}")
+    for label, paths in named.items():
+        if len(paths) > 1:
+            raise UserError(f"{label} has {len(paths)} runs: name each of its own, NAME=RUN")
+    read = [read_run(label, path) for label, (path,) in named.items()]
+    folder = out or next(iter(named.values()))[0] / "pictures"
+    make_report_folder(folder, MARK, "a folder of such pictures")
+    errors.print(f"report: {write_training_report(read, folder)}")

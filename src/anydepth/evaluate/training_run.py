@@ -1,0 +1,199 @@
+"""A run's log as what a picture needs of it: curves over steps, and layers over steps."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from anydepth.errors import UserError
+from anydepth.evaluate.heat_maps import Grid
+from anydepth.evaluate.run_log import LOG, read_log
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A value at some steps; what was not finite is left out."""
+
+    steps: list[int]
+    values: list[float]
+
+    @classmethod
+    def of(cls, points: Iterable[tuple[int, float]]) -> "Curve":
+        finite = [(step, value) for step, value in points if math.isfinite(value)]
+        return cls([step for step, _ in finite], [value for _, value in finite])
+
+
+@dataclass(frozen=True)
+class LayersOverSteps:
+    """A value of each layer, the lowest first, at each of some steps; NaN where there is none."""
+
+    steps: list[int]
+    grid: Grid
+
+    @classmethod
+    def of(cls, columns: Sequence[tuple[int, Sequence[float]]]) -> "LayersOverSteps":
+        grid = np.full((max(len(values) for _, values in columns), len(columns)), math.nan)
+        for place, (_, values) in enumerate(columns):
+            grid[: len(values), place] = values
+        grid[~np.isfinite(grid)] = math.nan
+        return cls([step for step, _ in columns], grid)
+
+    @property
+    def layers(self) -> int:
+        return len(self.grid)
+
+    def thinned(self, most: int, mean: Callable[[Grid], Grid]) -> "LayersOverSteps":
+        """At most so many steps: neighbours are taken together, and stand at the last of them."""
+        groups = np.array_split(np.arange(len(self.steps)), min(most, len(self.steps)))
+        columns = [mean(self.grid[:, group]) for group in groups]
+        return LayersOverSteps([self.steps[group[-1]] for group in groups], np.stack(columns, axis=1))
+
+
+@dataclass(frozen=True)
+class Divergence:
+    step: int
+    layer: str | None
+
+    def __str__(self) -> str:
+        return f"diverged at step {self.step:,}" + (f" ({self.layer})" if self.layer else "")
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    label: str
+    train: list[Record]
+    valid: list[Record]
+    diverged: Divergence | None
+
+    @classmethod
+    def of(cls, label: str, records: Sequence[Record]) -> "TrainingRun":
+        kinds: dict[str, list[Record]] = {"train": [], "valid": [], "diverged": []}
+        for record in records:
+            kinds.get(str(record.get("kind")), []).append(record)
+        ends = [Divergence(record["step"], record.get("layer")) for record in kinds["diverged"]]
+        return cls(label, kinds["train"], kinds["valid"], ends[-1] if ends else None)
+
+    @property
+    def headline(self) -> str:
+        return f"{self.label}, {self.diverged}" if self.diverged else self.label
+
+    @property
+    def last_step(self) -> int:
+        return int(self.train[-1]["step"])
+
+    @property
+    def end(self) -> int:
+        """The step after which nothing came, logged or not."""
+        return max(self.last_step, self.diverged.step if self.diverged else 0)
+
+    @property
+    def loss_name(self) -> str:
+        return "nll" if "nll" in self.train[0] else "loss"
+
+    def curve(self, key: str) -> Curve:
+        return Curve.of((record["step"], _number(record.get(key))) for record in self.train)
+
+    def kl(self) -> Curve:
+        """The sum over the stacks, which may be logged apart."""
+        parts = [
+            [_number(value) for name, value in record.items() if name == "kl" or name.startswith("kl/")]
+            for record in self.train
+        ]
+        return Curve.of((record["step"], sum(found)) for record, found in zip(self.train, parts, strict=True) if found)
+
+    def validation(self) -> dict[str, Curve]:
+        """By depth; with several language pairs their mean."""
+        found = [(record["step"], _by_depth(record.get(self.loss_name))) for record in self.valid]
+        names = dict.fromkeys(name for _, by_depth in found for name in by_depth)
+        return {name: Curve.of((step, by_depth.get(name, math.nan)) for step, by_depth in found) for name in names}
+
+    def selected(self, side: str) -> Curve:
+        """How many layers are selected, the mean over language pairs."""
+        counts = [(record["step"], _mapping(record, "layers_selected", side)) for record in self.train]
+        return Curve.of((step, fmean(map(_number, by_pair.values()))) for step, by_pair in counts if by_pair)
+
+    def gradients(self) -> dict[str, LayersOverSteps]:
+        """The gradient norms of each stack."""
+        columns: dict[str, list[tuple[int, list[float]]]] = {}
+        for record in self.train:
+            stacks: dict[str, list[float]] = {}
+            for name, norm in _mapping(record, "layers").items():
+                stacks.setdefault(name.rpartition(".")[0], []).append(_number(norm))
+            for side, norms in stacks.items():
+                columns.setdefault(side, []).append((record["step"], norms))
+        return {side: LayersOverSteps.of(found) for side, found in columns.items()}
+
+    @property
+    def has_gates(self) -> bool:
+        return bool(self.gated_sides)
+
+    @property
+    def gated_sides(self) -> list[str]:
+        return in_order(side for record in self.train for side in _mapping(record, "samples"))
+
+    def with_gates(self, side: str) -> list[Record]:
+        return [record for record in self.train if _mapping(record, "samples", side)]
+
+    def utilisation(self, side: str) -> LayersOverSteps:
+        """The mean over language pairs of the samples (the paper's u)."""
+        records = self.with_gates(side)
+        means = [np.mean(list(gates(record, "samples", side).values()), axis=0) for record in records]
+        return LayersOverSteps.of([(record["step"], mean) for record, mean in zip(records, means, strict=True)])
+
+
+def read_run(label: str, run: Path) -> TrainingRun:
+    if not run.exists():
+        raise UserError(f"there is no run at {run}")
+    if not (run / LOG).is_file():
+        raise UserError(f"{run} is not the folder of a run: it has no {LOG}")
+    found = TrainingRun.of(label, read_log(run))
+    if not found.train:
+        advice = "wait until train.log_every updates are done, or give another run"
+        raise UserError(f"{run / LOG} has no record of training yet: {advice}")
+    return found
+
+
+def in_order(sides: Iterable[str]) -> list[str]:
+    """Each once, in the order in which data flows."""
+    return sorted(dict.fromkeys(sides), key=lambda side: side == "decoder")
+
+
+def gates(record: Record, kind: str, side: str) -> dict[str, list[float]]:
+    """The samples or probabilities of each layer, by language pair."""
+    return {pair: [_number(value) for value in values] for pair, values in _mapping(record, kind, side).items()}
+
+
+def selected_layers(record: Record, side: str) -> dict[str, int]:
+    return _mapping(record, "layers_selected", side)
+
+
+def _mapping(record: Record, *keys: str) -> dict[str, Any]:
+    """What is below these keys; nothing where a record has no such thing."""
+    found: Any = record
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _by_depth(values: Any) -> dict[str, float]:
+    """From one value, a value for each depth, or such for each language pair and their mean."""
+    if not isinstance(values, dict):
+        return {"": _number(values)}
+    pairs = [below for name, below in values.items() if isinstance(below, dict) and name != "mean"]
+    if not pairs:
+        return {name: _number(value) for name, value in values.items()}
+    return {depth: fmean(_number(below.get(depth)) for below in pairs) for depth in pairs[0]}
+
+
+def _number(value: Any) -> float:
+    """Also from text, since JSON knows no infinity."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,48 @@
+"""The language pairs of a model, and the choice of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydepth.depth import DepthMenu
+from anydepth.errors import UserError
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """The tag is a symbol before every source, by which a model of several target languages knows the one wanted."""
+
+    source: str
+    target: str
+    tag: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+def differ(pairs: Sequence[LanguagePair], menu: DepthMenu) -> bool:
+    """Whether it matters which of the pairs a text is of: to another language, or with layers of its own."""
+    return len(pairs) > 1 and (len({pair.target for pair in pairs}) > 1 or any(entry.pair for entry in menu))
+
+
+def matching(pairs: Sequence[LanguagePair], source: str | None, target: str | None) -> list[LanguagePair]:
+    """Those from `source` to `target`, where None is any."""
+    found = [pair for pair in pairs if source in (None, pair.source) and target in (None, pair.target)]
+    if not found:
+        wanted = " ".join(f"{word} {name}" for word, name in (("from", source), ("to", target)) if name is not None)
+        raise UserError(f"this model does not translate {wanted}; it has: {_names(pairs)}")
+    return found
+
+
+def ambiguous(pairs: Sequence[LanguagePair]) -> UserError:
+    example = pairs[0]
+    option, argument = ("--to", "target") if len({pair.target for pair in pairs}) > 1 else ("--from", "source")
+    language = getattr(example, argument)
+    return UserError(
+        f"this model has several language pairs, {_names(pairs)}: choose one, for instance with {option} {language} "
+        f'(in Python, between({argument}="{language}"))'
+    )
+
+
+def _names(pairs: Sequence[LanguagePair]) -> str:
+    return ", ".join(pair.name for pair in pairs)

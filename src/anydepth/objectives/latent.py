@@ -1,0 +1,206 @@
+"""Latent depth: gates on the layers, learnt for each language pair with the weights that they share.
+
+Li, Stickland, Tang and Kong 2020, "Deep Transformers with Latent Depth". Shapes: n language pairs, l layers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anydepth.config import LatentConfig, ModelConfig
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth.menu import MenuEntry
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.model.cutting import cut, fold
+from anydepth.model.stack import Gates
+from anydepth.objectives import gates
+from anydepth.objectives.base import Finished, Loss, ParameterGroup, TranslationObjective
+from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
+from anydepth.objectives.passes import Passes, run_gated
+from anydepth.text import Batch
+
+SIDES = {"encoder": ENCODER, "decoder": DECODER}
+
+
+class Latent(TranslationObjective):
+    config: LatentConfig
+    takes_encoder_alone = True
+
+    def __init__(
+        self, config: LatentConfig, model: ModelConfig, label_smoothing: float, seed: int, pairs: tuple[str, ...]
+    ) -> None:
+        super().__init__(config, model, label_smoothing, seed, pairs)
+        self.layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
+        self.targets = {"encoder": config.encoder_target, "decoder": config.decoder_target}
+        sides = [side for side in SIDES if config.sides in ("both", side) and self.layers[side]]
+        self.rows = pairs if config.rows == "pair" else ("",)
+        # At 1/2 each layer counts half: that is what lets a deep stack train (Eq. 6).
+        self.logits = nn.ParameterDict({side: torch.zeros(len(self.rows), self.layers[side]) for side in sides})
+        self._samples: dict[str, Tensor] = {}
+        self._step = 0
+        self._check()
+
+    def _check(self) -> None:
+        if self.config.prior == "aggregated" and len(self.rows) == 1:
+            raise UserError(
+                "objective.prior: aggregated is the mean over language pairs, and there is one: give such as [1, 1]"
+            )
+        if self.model_config.residual != "plain":
+            raise UserError("latent depth has gates of its own: set model.residual to plain")
+        for side, target in self.targets.items():
+            if target is not None and target > self.layers[side]:
+                raise UserError(
+                    f"objective.{side}_target cannot be {target}: the {side} has {self.layers[side]} layers"
+                )
+
+    def warnings(self) -> list[str]:
+        config = self.config
+        if config.encoder_target is None and config.decoder_target is None and "lambda_" in config.model_fields_set:
+            return ["objective.lambda has no effect without encoder_target or decoder_target"]
+        return []
+
+    def groups(self) -> list[ParameterGroup]:
+        names = tuple(f"logits.{side}" for side in self.logits)
+        return [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
+
+    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
+        self._draw(step)
+        of_each: dict[str, Gates] = {side: z_nl[self._row(batch)].unbind() for side, z_nl in self._samples.items()}
+        return run_gated(model, batch, (of_each.get("encoder"), of_each.get("decoder")), self.watches)
+
+    def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
+        """The translation loss under sampled gates, the KL, and the distance from the target depth (Eq. 7, 8)."""
+        loss = super().forward(model, batch, step)
+        rise = gates.ramp(step, self.config.anneal_from, self.config.anneal_steps)
+        row = self._row(batch)
+        for side, logits_nl in self._trained(step):
+            kl = gates.divergence(logits_nl[row], self._prior(logits_nl)).mean()
+            loss.total = loss.total + rise * self.config.beta * kl
+            loss.parts |= {f"kl/{side}": kl.detach(), f"depth/{side}": torch.sigmoid(logits_nl[row]).sum().detach()}
+            target = self.targets[side]
+            if target is not None:
+                off = gates.off_target(self._samples[side], target)
+                loss.total = loss.total + rise * self.config.lambda_ * off
+                loss.parts[f"lk/{side}"] = off.detach()
+        return loss
+
+    def _row(self, batch: Batch) -> int:
+        return batch.language if len(self.rows) > 1 else 0
+
+    def _trained(self, step: int) -> Iterator[tuple[str, Tensor]]:
+        """The gates' parameters, of which only the last inner step's gradient is wanted (Algorithm 1)."""
+        for side, logits_nl in self.logits.items():
+            yield side, logits_nl if step % self.config.inner_steps == 0 else logits_nl.detach()
+
+    def _draw(self, step: int) -> None:
+        """One sample for each gate and update: all batches of an update, as one large batch would, have the same."""
+        self._step = step
+        tau, hard = self._tau(step), self.config.samples == "straight-through"
+        for side, logits_nl in self._trained(step):
+            rows, layers = logits_nl.shape
+            uniform = keyed_uniform(self.seed, step, SIDES[side], np.arange(rows)[:, None], np.arange(layers)[None])
+            noise_nl = gates.logistic_noise(torch.from_numpy(uniform)).to(logits_nl)
+            self._samples[side] = gates.sample(logits_nl, noise_nl, tau, hard=hard)
+
+    def _tau(self, step: int) -> float:
+        return gates.annealed(step, self.config.tau, self.config.tau_end, self.config.tau_steps)
+
+    def _prior(self, logits_nl: Tensor) -> Tensor | float:
+        prior = self.config.prior
+        return gates.aggregated_prior(logits_nl) if prior == "aggregated" else gates.beta_prior(*prior)
+
+    def report(self) -> dict[str, Any]:
+        rise = gates.ramp(self._step, self.config.anneal_from, self.config.anneal_steps)
+        probability = {side: self._by_row(torch.sigmoid(logits_nl)) for side, logits_nl in self.logits.items()}
+        selected = {
+            side: {name: len(self._chosen(side, row)) for row, name in enumerate(self._names)} for side in self.logits
+        }
+        return {
+            "tau": round(self._tau(self._step), 4),
+            "beta": round(rise * self.config.beta, 4),
+            "layers_selected": selected,
+            "probability": probability,
+            "samples": {side: self._by_row(z_nl) for side, z_nl in self._samples.items()},
+        }
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.rows if len(self.rows) > 1 else ("all",)
+
+    def _by_row(self, values_nl: Tensor) -> dict[str, list[float]]:
+        rows = [[round(value, 4) for value in row] for row in values_nl.tolist()]
+        return dict(zip(self._names, rows, strict=True))
+
+    def _chosen(self, side: str, row: int) -> tuple[int, ...]:
+        """The layers to keep of a side: all, if it has no gates."""
+        if side not in self.logits:
+            return tuple(range(self.layers[side]))
+        return gates.chosen_layers(self.logits[side][row].detach(), self.targets[side])
+
+    def hard(self, row: int) -> SubNetwork:
+        """The chosen layers of a language pair, as they are."""
+        return SubNetwork(self._chosen("encoder", row), self._chosen("decoder", row))
+
+    def soft(self, row: int, step: int) -> SubNetwork:
+        """All layers, each weighted with the mean of its samples, which is not the probability that it is chosen."""
+        tau = self._tau(step)
+        whole = self.menu().deepest.subnetwork
+        weights: dict[str, tuple[float, ...]] = {}
+        for side, logits_nl in self.logits.items():
+            weights[side] = tuple(gates.mean_gate(logits_nl[row].detach().cpu(), tau).tolist())
+        return replace(whole, encoder_weights=weights.get("encoder"), decoder_weights=weights.get("decoder"))
+
+    def menu(self) -> DepthMenu:
+        return DepthMenu.of([SubNetwork.prefix(self.layers["encoder"], self.layers["decoder"])])
+
+    def validated(self) -> DepthMenu:
+        """Hard and soft, as the gates are now."""
+        entries = []
+        for row, pair in enumerate(self._pairs):
+            of_each = {"hard": self.hard(row), "soft": self.soft(row, self._step)}
+            prefix = "" if pair is None else f"{pair}:"
+            entries += [MenuEntry(prefix + name, sub, pair=pair) for name, sub in of_each.items()]
+        return DepthMenu(entries)
+
+    def finish(self, tensors: dict[str, Tensor], step: int) -> Finished:
+        """The gates are settled: as layers to run, as weights of layers, or both; and each pair's layers cut out."""
+        config, kind = self.model_config, self.config.finish
+        hard = {pair: self.hard(row) for row, pair in enumerate(self._pairs)}
+        soft = {pair: self.soft(row, step) for row, pair in enumerate(self._pairs)}
+        cut_out = {pair or "": _cut_out(config, tensors, sub) for pair, sub in hard.items()}
+        if kind == "soft" and len(soft) == 1:
+            return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out)
+        if kind == "hard":
+            config, tensors, hard = _without_unused(config, tensors, hard)
+        offered = {"hard": [hard], "soft": [soft], "both": [hard, soft]}[kind]
+        entries = [entry for subs in offered for pair, sub in subs.items() for entry in DepthMenu.of([sub], pair)]
+        return Finished(config, tensors, DepthMenu(entries), cut_out)
+
+    @property
+    def _pairs(self) -> tuple[str | None, ...]:
+        """Of each row of gates the pair that it belongs to, if it is not for all."""
+        return self.rows if len(self.rows) > 1 else (None,)
+
+
+def _cut_out(config: ModelConfig, tensors: dict[str, Tensor], sub: SubNetwork) -> Finished:
+    smaller, kept = cut(config, tensors, sub)
+    return Finished(smaller, kept, DepthMenu.of([SubNetwork.prefix(len(sub.encoder), len(sub.decoder))]))
+
+
+def _without_unused(
+    config: ModelConfig, tensors: dict[str, Tensor], subs: dict[str | None, SubNetwork]
+) -> tuple[ModelConfig, dict[str, Tensor], dict[str | None, SubNetwork]]:
+    """The model without layers that no language pair runs, and where the others now are."""
+    encoder = sorted({layer for sub in subs.values() for layer in sub.encoder})
+    decoder = sorted({layer for sub in subs.values() for layer in sub.decoder})
+    smaller, kept = cut(config, tensors, SubNetwork(tuple(encoder), tuple(decoder)))
+    moved = {
+        pair: SubNetwork(tuple(map(encoder.index, sub.encoder)), tuple(map(decoder.index, sub.decoder)))
+        for pair, sub in subs.items()
+    }
+    return smaller, kept, moved

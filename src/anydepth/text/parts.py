@@ -1,0 +1,185 @@
+"""One language pair on its way to training: cleaned, parted from what is held out, then split into sub-words."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from rich.progress import Progress
+
+from anydepth.config import DataConfig, PairConfig
+from anydepth.errors import UserError
+from anydepth.text.clean import Cleaner, CleaningCounts, digest
+from anydepth.text.corpus import Pair, read_pairs
+from anydepth.text.pair_files import keep_pairs, read_back, write_pairs
+from anydepth.text.split import HoldOut
+from anydepth.text.store import StoreWriter
+from anydepth.text.tokenizer import Tokenizer
+
+Item = TypeVar("Item")
+EncodedPair = tuple[Pair, list[int], list[int]]
+
+PAIRS_ENCODED_AT_ONCE = 10_000
+
+
+@dataclass
+class Part:
+    """A language pair and what is left of it: the pairs to validate with here, those to train on in files."""
+
+    pair: PairConfig
+    prefix: str  # of the names of its files; empty where it is the only one
+    train_counts: CleaningCounts
+    valid_counts: CleaningCounts = field(default_factory=CleaningCounts)
+    valid: list[Pair] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)  # the validation sources that occur in train
+
+    @property
+    def train(self) -> str:
+        return f"{self.prefix}train"
+
+    @property
+    def training_corpus(self) -> str:
+        """As messages call it."""
+        return f"{self.pair.name} training corpus" if self.prefix else "training corpus"
+
+    def check_training(self) -> None:
+        _check_usable(self.training_corpus, self.train_counts)
+
+    def check_validation(self) -> None:
+        _check_usable(self.training_corpus.replace("training", "validation"), self.valid_counts)
+
+    def valid_seen_in_train(self) -> int:
+        return sum(digest(source) in self.seen for source, _ in self.valid)
+
+
+def _check_usable(corpus: str, counts: CleaningCounts) -> None:
+    if counts.kept == 0:
+        raise UserError(
+            f"no pair of the {corpus} is usable ({counts.summary()}): "
+            "look at the files, or relax data.max_tokens and data.max_ratio"
+        )
+
+
+def file_prefix(pair: PairConfig, pairs: Sequence[PairConfig]) -> str:
+    return f"{pair.name}." if len(pairs) > 1 else ""
+
+
+def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, bar: Progress) -> Part:
+    """Write the cleaned pairs to train on, and find those to validate with."""
+    cleaner = Cleaner(config)
+    part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
+    cleaned = watched(bar, f"cleaned pairs of the {part.training_corpus}", cleaner.clean(read_pairs(pair.train)))
+    if pair.valid is None:
+        _hold_out(part, cleaned, HoldOut(config.hold_out, seed, f"the {part.training_corpus}"), folder)
+    else:
+        valid_cleaner = Cleaner(config.model_copy(update={"deduplicate": False}))
+        part.valid, part.valid_counts = list(valid_cleaner.clean(read_pairs(pair.valid))), valid_cleaner.counts
+        part.check_validation()
+        sources = {digest(source) for source, _ in part.valid}
+        write_pairs(folder, part.train, _noting_sources(cleaned, sources, part.seen))
+    part.check_training()
+    return part
+
+
+def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Path) -> None:
+    """Of the held-out pairs one per source is for validation; all of them stay out of training."""
+    counts, valid = part.train_counts, dict[str, str]()
+
+    def shown() -> Iterator[Pair]:
+        for pair in cleaned:
+            hold_out.see(pair[0])
+            yield pair
+
+    def is_to_train_on(pair: Pair) -> bool:
+        if pair[0] not in hold_out:
+            return True
+        counts.held_out += 1
+        valid.setdefault(*pair)
+        return False
+
+    write_pairs(folder, part.train, shown())
+    part.check_training()
+    hold_out.choose()
+    keep_pairs(folder, part.train, is_to_train_on)
+
+    held_out = counts.held_out
+    counts.kept -= held_out
+    if held_out > counts.kept:
+        raise hold_out.too_small(f"only {counts.kept} pairs that share no source with them")
+    part.valid = list(valid.items())
+    part.valid_counts = CleaningCounts(read=held_out, kept=len(valid), duplicates=held_out - len(valid))
+
+
+def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:
+    """Pass pairs on and add to `seen` those of `sources` that occur."""
+    for pair in pairs:
+        source = digest(pair[0])
+        if source in sources:
+            seen.add(source)
+        yield pair
+
+
+def leave_out_held_out(parts: Sequence[Part], folder: Path) -> None:
+    """What one pair validates with may be training text of another, such as the English side of two: leave it out."""
+    held_out = {digest(side) for part in parts for pair in part.valid for side in pair}
+    for part in parts:
+        _leave_out(part, held_out, folder)
+        part.check_training()
+
+
+def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
+    counts = part.train_counts
+
+    def is_to_train_on(pair: Pair) -> bool:
+        if not any(digest(side) in held_out for side in pair):
+            return True
+        counts.held_out += 1
+        counts.kept -= 1
+        return False
+
+    keep_pairs(folder, part.train, is_to_train_on)
+    part.seen.clear()
+
+
+def encode_part(
+    part: Part, tokenizer: Tokenizer, tag: int | None, max_tokens: int, folder: Path, bar: Progress
+) -> None:
+    """Write the tokens to train on, with the tag as the first one of each source, and the text to validate with."""
+    first = [] if tag is None else [tag]
+    train = watched(bar, f"encoded pairs of the {part.training_corpus}", read_back(folder, part.train))
+    with StoreWriter(folder, part.train, tokenizer.vocabulary_size) as store:
+        for _, source_ids, target_ids in _encode(train, tokenizer, first, max_tokens, part.train_counts):
+            store.add(source_ids, target_ids)
+    part.check_training()
+    encoded = _encode(part.valid, tokenizer, first, max_tokens, part.valid_counts)
+    part.valid = [pair for pair, _, _ in encoded]
+    part.check_validation()
+    write_pairs(folder, f"{part.prefix}valid", part.valid)
+
+
+def _encode(
+    pairs: Iterable[Pair], tokenizer: Tokenizer, first: list[int], max_tokens: int, counts: CleaningCounts
+) -> Iterator[EncodedPair]:
+    """Pairs with their sub-words. Those with too many, or none, move from `kept` to their place in the counts."""
+    remaining = iter(pairs)
+    while chunk := list(islice(remaining, PAIRS_ENCODED_AT_ONCE)):
+        sources = tokenizer.encode_many([source for source, _ in chunk])
+        targets = tokenizer.encode_many([target for _, target in chunk])
+        for pair, source_ids, target_ids in zip(chunk, sources, targets, strict=True):
+            if not source_ids or not target_ids:
+                counts.empty += 1
+            elif max(len(first) + len(source_ids), len(target_ids)) > max_tokens:
+                counts.too_long += 1
+            else:
+                yield pair, first + source_ids, target_ids
+                continue
+            counts.kept -= 1
+
+
+def watched(bar: Progress, description: str, items: Iterable[Item]) -> Iterator[Item]:
+    task = bar.add_task(description, total=None)
+    for number, item in enumerate(items, start=1):
+        if number % 1000 == 0:
+            bar.update(task, completed=number)
+        yield item

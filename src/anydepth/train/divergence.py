@@ -1,0 +1,56 @@
+"""Gradients layer by layer, and what to say when training diverges."""
+
+import math
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.nn.utils import get_total_norm
+
+from anydepth.errors import UserError
+from anydepth.model.stack import Stack
+
+
+def layer_norms(model: nn.Module) -> dict[str, float]:
+    """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
+    stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, Stack)]
+    layers = {f"{name}.{i}": layer for name, stack in stacks for i, layer in enumerate(stack.distinct, 1)}
+    gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
+    return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
+
+
+@dataclass
+class Gradients:
+    """The norms of the layers as they were last looked at: the last ones that were finite tell where it began."""
+
+    step: int = 0
+    norms: dict[str, float] = field(default_factory=dict)
+
+    def note(self, step: int, norms: dict[str, float]) -> None:
+        if norms and all(math.isfinite(norm) for norm in norms.values()):
+            self.step, self.norms = step, norms
+
+    def largest(self, now: dict[str, float]) -> tuple[str, str] | None:
+        """The layer whose gradient is to blame, and that gradient in words.
+
+        Where some are finite and some are not, the one nearest to the loss that is not: from there on down all are
+        broken. Where none is finite, the largest of when they last were.
+        """
+        broken = [name for name, norm in now.items() if not math.isfinite(norm)]
+        if broken and len(broken) < len(now):
+            return broken[-1], f"not finite, {len(broken)} of {len(now)} layers are so"
+        if not self.norms:
+            return None
+        name = max(self.norms, key=lambda name: self.norms[name])
+        return name, f"{self.norms[name]:.3g} at step {self.step:,}, when it was last finite"
+
+
+def divergence(step: int, blamed: tuple[str, str] | None) -> UserError:
+    where = ""
+    if blamed is not None:
+        stack, number = blamed[0].rsplit(".", 1)
+        where = f"; the largest gradient was that of {stack} layer {number} ({blamed[1]})"
+    return UserError(
+        f"training diverged at step {step:,}: a number is no longer finite{where}; the checkpoints before it are "
+        "whole; start a new run with a lower train.rate or a longer train.warmup, or, if it is deep, with "
+        "model.init=depth-scaled or objective.name=latent"
+    )

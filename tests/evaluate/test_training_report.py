@@ -1,0 +1,139 @@
+"""The pictures of trainings and their page."""
+
+import io
+
+import numpy as np
+import pytest
+from constructed_logs import gated, latent_run, norms, static_run, train_record
+from matplotlib.image import imread
+from test_report_files import BalancedPage
+
+from anydepth.errors import UserError
+from anydepth.evaluate import training_curves, training_plots
+from anydepth.evaluate.run_panels import log_scale, log_ticks, shortened, ticks_of
+from anydepth.evaluate.training_report import draw, write_training_report
+from anydepth.evaluate.training_run import TrainingRun
+
+WITHOUT_GATES = {"gradients.png", "gradients-bottom.png", "loss.png"}
+GATES = {"samples.png", "utilisation.png", "samples-over-training.png", "depth.png"}
+DIVERGED = {"kind": "diverged", "step": 307, "layer": "decoder.3"}
+RED, GREEN, BLUE = 0, 1, 2
+
+
+def image(png: bytes) -> np.ndarray:
+    return imread(io.BytesIO(png))[:, :, :3]
+
+
+def test_a_run_without_gates_has_no_pictures_of_gates():
+    assert set(draw([static_run()])) == WITHOUT_GATES
+    assert set(draw([static_run(), latent_run()])) == WITHOUT_GATES | GATES
+
+
+@pytest.mark.parametrize(("layers", "steps"), [(1, [25]), (100, [25, 50])])
+def test_every_picture_draws_for_few_and_many_layers(layers, steps):
+    records = [gated(step, {"all": [step / 50] * layers}, layers=norms(1, layers)) for step in steps]
+    for name, png in draw([TrainingRun.of("deep", records)]).items():
+        height, width, _ = image(png).shape
+        assert height >= 200, name
+        assert width >= 500, name
+
+
+def test_four_runs_are_as_wide_as_a_page_and_one_colour_scale_fits_all():
+    runs = [static_run(f"run {number}") for number in range(4)]
+    assert image(training_plots.gradient_maps(runs)).shape[1] == 1875
+    norm = log_scale([np.array([[1e-4, 0.0]]), np.array([[10.0, np.nan]])])
+    assert (norm.vmin, norm.vmax) == (1e-4, 10.0)
+
+
+def test_an_explosion_does_not_hide_the_rest():
+    grid = np.full((10, 100), 0.5)
+    grid[0, 0], grid[1, :5] = 1e30, 2.0
+    assert log_scale([grid]).vmax < 1e3
+
+
+def test_selected_layers_are_dark_and_skipped_ones_light():
+    """The same picture with all layers selected has far more dark blue than with none."""
+
+    def darkness(value: float) -> float:
+        run = TrainingRun.of("a", [gated(25, {"all": [value] * 24})])
+        picture = image(training_plots.sample_maps([run]))
+        return float(((picture[:, :, BLUE] < 0.5) & (picture[:, :, RED] < 0.1)).mean())
+
+    assert darkness(1.0) > 0.05 + darkness(0.0)
+
+
+def test_a_diverged_run_has_a_mark_in_its_curve():
+    colour = np.array([0x00, 0x72, 0xB2]) / 255
+
+    def marked(end: dict | None) -> int:
+        close = np.abs(image(training_curves.loss_curves([static_run(end=end)])) - colour).max(axis=2) < 0.02
+        return int(close.sum())
+
+    assert marked(DIVERGED) > 50 + marked(None)
+
+
+@pytest.mark.filterwarnings("error")
+def test_losses_that_explode_or_are_never_finite_still_draw():
+    exploding = TrainingRun.of("x", [train_record(25, 8.0), train_record(50, 1e12), DIVERGED])
+    hopeless = TrainingRun.of("y", [train_record(25, float("nan")), DIVERGED])
+    for run in (exploding, hopeless):
+        assert set(draw([run])) == WITHOUT_GATES
+
+
+def test_no_gradient_at_all_still_draws():
+    none = {"encoder.1": 0.0, "decoder.1": 0.0}
+    run = TrainingRun.of("frozen", [train_record(25, 3.0, none), train_record(50, 3.0, none)])
+    assert set(draw([run])) == WITHOUT_GATES
+
+
+def test_an_encoder_alone_has_its_own_lowest_layers():
+    run = TrainingRun.of("mlm", [gated(25, {"all": [0.5] * 3}, side="encoder", layers=norms(3, 0))])
+    assert set(draw([run])) == WITHOUT_GATES | GATES
+
+
+def test_same_log_gives_the_same_pictures():
+    for picture in (training_plots.sample_maps, training_curves.bottom_gradients):
+        assert picture([latent_run()]) == picture([latent_run()])
+
+
+def test_page_is_whole_and_names_are_text(tmp_path):
+    odd = ["_$x^2$ <script>alert(1)</script>", "naïve 漢字 & co", "$", "a" * 200]
+    several = [latent_run(odd[0]), static_run(odd[1], end=DIVERGED), latent_run(odd[2], pairs=("all",))]
+    page = write_training_report([*several, static_run(odd[3])], tmp_path).read_text("utf-8")
+    parsed = BalancedPage(page)
+    assert "script" not in parsed.tags
+    for label in odd:
+        assert label in parsed.text
+    assert "diverged at step 307 (decoder.3)" in parsed.text
+    assert parsed.tags.count("img") == 7
+    assert "http" not in page.replace("http-equiv", "")
+    assert {path.name for path in tmp_path.iterdir()} == WITHOUT_GATES | GATES | {"index.html"}
+
+
+def test_pictures_of_other_runs_do_not_stay(tmp_path):
+    write_training_report([latent_run()], tmp_path)
+    write_training_report([static_run()], tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == WITHOUT_GATES | {"index.html"}
+
+
+def test_a_folder_that_cannot_be_is_one_clear_line(tmp_path):
+    (tmp_path / "taken").write_text("", "utf-8")
+    with pytest.raises(UserError, match="give another folder"):
+        write_training_report([static_run()], tmp_path / "taken")
+
+
+def test_ticks():
+    assert ticks_of(1) == [1]
+    assert ticks_of(6) == [1, 2, 3, 4, 5, 6]
+    assert ticks_of(12) == [2, 4, 6, 8, 10, 12]
+    assert ticks_of(24) == [1, 4, 8, 12, 16, 20, 24]
+    assert ticks_of(100) == [1, 20, 40, 60, 80, 100]
+    assert ticks_of(1000)[0] == 1
+    np.testing.assert_allclose(log_ticks(0.05, 1.5), [0.05, 0.1, 0.2, 0.5, 1.0])
+    np.testing.assert_allclose(log_ticks(1e-9, 1.0), [1e-9, 1e-7, 1e-5, 1e-3, 1e-1])
+    assert log_ticks(0.31, 0.32) == [0.31, 0.32]
+
+
+def test_a_long_name_keeps_both_ends():
+    assert shortened("short  name", 20) == "short name"
+    assert shortened("abcdefghij" * 3, 10) == "abcde…ghij"

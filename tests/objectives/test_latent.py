@@ -1,0 +1,221 @@
+"""Latent depth on a real small model: the loss and who learns from it."""
+
+import math
+
+import pytest
+import torch
+
+from anydepth.config import LatentConfig, ModelConfig
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.objectives import make_objective
+from anydepth.objectives.vanilla import Vanilla
+from anydepth.text import Batch
+
+MODEL = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=2, decoder_layers=4, dropout=0.0)
+
+
+def latent(pairs=("",), model=MODEL, **options):
+    return make_objective(LatentConfig(name="latent", **options), model, 0.1, 1, pairs)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(1)
+    return Transformer(MODEL, 40)
+
+
+def batch(language=0):
+    made = Batch.from_rows([[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14]])
+    made.language = language
+    return made
+
+
+def test_gates_of_nearly_one_are_the_vanilla_loss(model):
+    objective = latent()
+    for logits in objective.logits.values():
+        logits.data.fill_(1000.0)
+    wanted = Vanilla(None, MODEL, 0.1, 1)(model, batch(), 1)
+    assert objective(model, batch(), 1).parts["nll"].item() == pytest.approx(wanted.parts["nll"].item(), rel=1e-6)
+
+
+def test_the_loss_adds_up(model):
+    """At step 5 of an annealing of 10, beta and lambda count half."""
+    objective = latent(prior=(3, 1), beta=2.0, decoder_target=1, anneal_steps=10, **{"lambda": 0.5})
+    loss = objective(model, batch(), 5)
+    q, p = 0.5, 0.75
+    kl = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+    assert loss.parts["kl/encoder"].item() == pytest.approx(kl, abs=1e-6)
+    assert loss.parts["depth/decoder"].item() == pytest.approx(2.0)
+    samples = torch.tensor(objective.report()["samples"]["decoder"]["all"])
+    assert loss.parts["lk/decoder"].item() == pytest.approx(abs(float(samples.sum()) - 1), abs=1e-3)
+    assert "lk/encoder" not in loss.parts
+    bare = latent(prior=(3, 1), beta=0.0)(model, batch(), 5)
+    added = 0.5 * 2.0 * 2 * kl + 0.5 * 0.5 * loss.parts["lk/decoder"].item()
+    assert loss.total.item() == pytest.approx(bare.total.item() + added, rel=1e-5)
+
+
+def test_only_the_last_inner_step_teaches_the_gates(model):
+    objective = latent(inner_steps=3)
+    for step in (1, 2, 3):
+        loss = objective(model, batch(), step).total
+        objective.zero_grad()
+        model.zero_grad()
+        loss.backward()
+        learns = objective.logits["decoder"].grad is not None and objective.logits["decoder"].grad.abs().sum() > 0
+        assert learns == (step == 3)
+        assert model.decoder.layers[0].ffn_down.weight.grad.abs().sum() > 0
+    (group,) = objective.groups()
+    assert (set(group.names), group.every) == ({"logits.encoder", "logits.decoder"}, 3)
+
+
+def test_the_gradient_of_a_gate_is_that_of_the_loss(model):
+    """Against differences, on one logit of each side."""
+    objective = latent(inner_steps=1, beta=0.7, decoder_target=2, anneal_steps=1)
+
+    def loss():
+        return objective(model, batch(), 7).total
+
+    loss().backward()
+    for side, place in (("encoder", 1), ("decoder", 2)):
+        logit = objective.logits[side].data
+        values = []
+        for change in (0.02, -0.02):
+            logit[0, place] += change
+            values.append(loss().item())
+            logit[0, place] -= change
+        numeric = (values[0] - values[1]) / 0.04
+        assert objective.logits[side].grad[0, place].item() == pytest.approx(numeric, rel=0.02)
+
+
+def test_each_pair_has_gates_of_its_own(model):
+    objective = latent(("en-fr", "en-es"), inner_steps=1, sides="decoder", beta=0.0)
+    objective(model, batch(language=1), 1).total.backward()
+    gradient = objective.logits["decoder"].grad
+    assert gradient[0].abs().sum() == 0
+    assert gradient[1].abs().min() > 0
+    assert "encoder" not in objective.logits
+    shared = latent(("en-fr", "en-es"), rows="shared")
+    assert shared.logits["decoder"].shape == (1, 4)
+    shared(model, batch(language=1), 1)
+
+
+def test_all_batches_of_an_update_see_the_same_samples(model):
+    objective = latent(("a-b", "a-c"))
+
+    def drawn(step, language=0):
+        objective(model, batch(language), step)
+        return objective.report()["samples"]
+
+    assert drawn(1) == drawn(1, language=1)
+    assert drawn(1) != drawn(2)
+    assert drawn(1)["decoder"]["a-b"] != drawn(1)["decoder"]["a-c"]
+
+
+def test_samples_get_nearer_to_0_or_1_as_the_temperature_falls(model):
+    objective = latent(tau=4.0, tau_end=0.1, tau_steps=100)
+
+    def spread(steps):
+        found = []
+        for step in steps:
+            objective(model, batch(), step)
+            found += objective.report()["samples"]["decoder"]["all"]
+        return sum(abs(z - 0.5) for z in found) / len(found)
+
+    assert spread(range(1, 11)) < 0.15
+    assert spread(range(100, 110)) > 0.4
+
+
+def test_hard_and_soft_follow_the_gates(model):
+    objective = latent(sides="decoder", decoder_target=2, tau=1.0, tau_end=1.0)
+    objective.logits["decoder"].data = torch.tensor([[math.log(3.0), -1.0, 0.5, -2.0]])
+    assert objective.hard(0).decoder == (0, 2)
+    assert objective.hard(0).encoder == (0, 1)
+    soft = objective.soft(0, step=9)
+    assert (soft.decoder, soft.encoder_weights) == ((0, 1, 2, 3), None)
+    assert soft.decoder_weights[0] == pytest.approx(0.67604, abs=1e-3)
+    assert objective.validated().names == ["hard", "soft"]
+
+
+def finished(model, objective):
+    tensors = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return objective.finish(tensors, step=10)
+
+
+def logits_of(done, sub=None):
+    model = Transformer(done.config, 40).eval()
+    model.load_state_dict(done.tensors, strict=False)
+    made = batch()
+    return model(made.source, made.target_in, sub or model.full, made.source_padding)
+
+
+@torch.no_grad()
+def test_pruned_equals_gated_with_zeros(model):
+    objective = latent(encoder_target=1, decoder_target=2)
+    objective.logits["decoder"].data = torch.tensor([[0.4, -1.0, 0.5, -2.0]])
+    objective.logits["encoder"].data = torch.tensor([[-0.1, 0.1]])
+    done = finished(model, objective)
+    assert done.menu.names == ["1-2", "2-4-soft"]
+    hard = done.menu["1-2"].subnetwork
+    model.eval()
+    made = batch()
+    memory = model.memory(model.encode(made.source, model.full, made.source_padding, gates=(0.0, 1.0))[-1])
+    gates = torch.tensor([1.0, 0.0, 1.0, 0.0]).unbind()
+    states = model.decode(made.target_in, memory, model.full, made.source_padding, gates=gates)
+    gated = model.output(model.features(states[-1]))
+    cut_out = done.cut_out[""]
+    assert (cut_out.config.encoder_layers, cut_out.config.decoder_layers) == (1, 2)
+    assert sum(t.numel() for t in cut_out.tensors.values()) < sum(t.numel() for t in done.tensors.values())
+    for found in (logits_of(done, hard), logits_of(cut_out)):
+        torch.testing.assert_close(found, gated, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_soft_folds_into_the_weights_of_one_language(model):
+    both, soft = latent(), latent(finish="soft")
+    for objective in (both, soft):
+        objective.logits["decoder"].data = torch.tensor([[0.4, -1.0, 0.5, -2.0]])
+    folded, weighted = finished(model, soft), finished(model, both)
+    assert folded.menu.names == ["2-4"]
+    wanted = logits_of(weighted, weighted.menu["2-4-soft"].subnetwork)
+    torch.testing.assert_close(logits_of(folded), wanted, rtol=0, atol=1e-5)
+    assert not torch.allclose(wanted, logits_of(weighted), atol=1e-3)
+
+
+@torch.no_grad()
+def test_hard_alone_leaves_out_what_no_pair_runs(model):
+    objective = latent(("en-fr", "en-es"), finish="hard", sides="decoder")
+    objective.logits["decoder"].data = torch.tensor([[1.0, -1, -1, 1], [-1.0, -1, -1, 1]])
+    done = finished(model, objective)
+    assert done.config.decoder_layers == 2
+    assert done.menu.names == ["en-fr:2-2", "en-es:2-1"]
+    assert done.menu["en-es:2-1"].subnetwork.decoder == (1,)
+    assert set(done.cut_out) == {"en-fr", "en-es"}
+    cut_out = done.cut_out["en-es"]
+    torch.testing.assert_close(logits_of(done, done.menu["en-es:2-1"].subnetwork), logits_of(cut_out))
+
+
+@torch.no_grad()
+def test_layers_that_share_weights_are_cut_out_too():
+    torch.manual_seed(2)
+    config = MODEL.model_copy(update={"decoder_shared": (1, 2, 2, 1)})
+    model = Transformer(config, 40)
+    objective = latent(model=config, sides="decoder")
+    objective.logits["decoder"].data = torch.tensor([[-1.0, 1, 1, 1]])
+    done = finished(model, objective)
+    cut_out = done.cut_out[""]
+    assert cut_out.config.decoder_shared == (1, 1, 2)
+    torch.testing.assert_close(logits_of(done, done.menu["2-3"].subnetwork), logits_of(cut_out))
+
+
+def test_what_makes_no_sense_is_refused():
+    for words, options in (
+        ("aggregated is the mean over language pairs", {"prior": "aggregated"}),
+        ("decoder_target cannot be 5", {"decoder_target": 5}),
+        ("set model.residual to plain", {"model": MODEL.model_copy(update={"residual": "rezero"})}),
+    ):
+        with pytest.raises(UserError, match=words):
+            latent(**options)
+    with pytest.raises(ValueError, match="encoder_target has no effect"):
+        latent(sides="decoder", encoder_target=1)
+    assert latent(**{"lambda": 0.5}).warnings()

@@ -1,0 +1,78 @@
+"""An encoder alone learns to fill in masked words, from text files to held-out perplexity."""
+
+import json
+
+import pytest
+import torch
+from conftest import anydepth as command
+from conftest import assert_one_line, run_recipe, weights_of, write_corpus
+
+import anydepth
+from anydepth.errors import UserError
+from anydepth.evaluate.run_log import read_log
+from anydepth.recipe_file import read_recipe
+
+SHORT = ["train.checkpoint_every=2", "train.log_every=2", "train.valid_every=100"]
+
+
+@pytest.fixture(scope="module")
+def masked_recipe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masked")
+    text, _ = write_corpus(folder)
+    path = folder / "recipe.yaml"
+    recipe = {
+        "data": {"source_language": "fr", "train": {"text": str(text)}, "hold_out": 50, "vocabulary": 290},
+        "model": {"width": 32, "heads": 2, "ffn": 64, "encoder_layers": 3, "decoder_layers": 0},
+        "objective": {"name": "vanilla"},
+        "train": {"steps": 200, "batch_tokens": 600, "rate": 0.01, "warmup": 20, "valid_every": 100, "threads": 1},
+    }
+    path.write_text(json.dumps(recipe), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["{name: vanilla}", "{name: layerdrop}", "{name: latent, encoder_target: 2, anneal_steps: 50, tau_steps: 100}"],
+    ids=["vanilla", "layerdrop", "latent"],
+)
+def test_perplexity_falls(masked_recipe, tmp_path, objective):
+    said = run_recipe(masked_recipe, tmp_path / "run", f"objective={objective}", "train.valid_every=50")
+    assert "validation perplexity" in said
+    found = [next(iter(one["perplexity"].values())) for one in read_log(tmp_path / "run") if one["kind"] == "valid"]
+    assert found[-1] < 0.7 * found[0]
+    assert found[-1] < 15  # of 290 sub-words
+
+
+def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
+    settings = ["objective={name: latent, encoder_target: 2}", "train.steps=4", *SHORT]
+    run_recipe(masked_recipe, tmp_path / "run", *settings)
+    model = anydepth.load(tmp_path / "run")
+    assert model.menu.names == ["2-0", "3-0-soft"]
+    assert anydepth.load(tmp_path / "run" / "pruned").model.config.encoder_layers == 2
+    with pytest.raises(UserError, match="does not translate"):
+        model.translate(["le chat"])
+    assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")
+    done = command("info", tmp_path / "run")
+    assert done.returncode == 0
+    assert b"2-0" in done.stdout
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(masked_recipe, tmp_path):
+    settings = [*SHORT, "train.schedule=inverse-sqrt", "objective={name: latent}"]
+    run_recipe(masked_recipe, tmp_path / "whole", *settings, "train.steps=6")
+    run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=2")
+    run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=6")
+    one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_does_not_fit_is_refused(masked_recipe, toy_recipe, tmp_path):
+    for recipe, change, words in (
+        (masked_recipe, "model.decoder_layers=2", "masked language modelling, which has no decoder"),
+        (toy_recipe, "model.decoder_layers=0", "a model without a decoder cannot translate"),
+        (masked_recipe, "objective={name: tied-multi}", "tied-multi needs a decoder"),
+        (masked_recipe, "model.share_embeddings=none", "leave share_embeddings at all"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run_recipe(recipe, tmp_path / "run", change)
+    assert read_recipe(masked_recipe).data.is_text
