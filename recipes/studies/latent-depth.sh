@@ -6,16 +6,17 @@
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again; what diverged is reported.
 # Parts, the first four by default (an hour and a half on two cores; JOBS=2 trains two models side by side):
 #   deep    a decoder of 100 layers, latent and static, 300 updates
-#   main    6-24: static, latent, latent with K = 12, static 6-12; at twice the rate; LayerDrop, ReZero, DLCL
+#   main    6-24: static, latent, latent with K = 12 (soft and straight-through samples), static 6-12; at twice the rate;
+#           LayerDrop, ReZero, DLCL
 #   priors  English to French and Czech, 6-24: a uniform against the aggregated prior; static 6-12
 #   mlm     an encoder of 24 layers alone, masked language modelling: static, latent
 #   beta    what the KL counts: 0, 1, 10                                                        Table 6
 #   terms   without the distance from K, without the KL, without both                           Table 7
 #   inner   updates of the weights for each of the gates: 1, 2, 5, 10                           Table 9
 #   wide    a wide shallow model with as many parameters
-#   samples soft against straight-through samples; layers without norm; gates on the encoder, on both sides
+#   sides   gates on the encoder, on both sides; layers without norm
 set -euo pipefail
-parts=(deep main priors mlm beta terms inner wide samples)
+parts=(deep main priors mlm beta terms inner wide sides)
 [[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
 data=$1 out=$2 jobs=${JOBS:-2}
 shift 2
@@ -67,17 +68,19 @@ part_deep() {
   anydepth plot latent="$out/latent-100" static="$out/static-100" --out "$out/pictures-deep"
 }
 part_main() {
+  local half="decoder_target: 12, tau_end: 0.2"
+  bilingual latent-24-K12 --set "objective={$latent, $half}"
+  bilingual latent-24-K12-hard --set "objective={$latent, $half, samples: straight-through}"
   bilingual static-24
   bilingual latent-24 --set "objective={$latent, tau_end: 0.5}"
-  bilingual latent-24-K12 --set "objective={$latent, tau_end: 0.2, decoder_target: 12}"
   bilingual static-12 --set model.decoder_layers=12
-  bilingual static-24-fast --set train.rate=4.0e-3
-  bilingual latent-24-fast --set "objective={$latent, tau_end: 0.5}" --set train.rate=4.0e-3
   bilingual layerdrop-24 --set 'objective={name: layerdrop, encoder_p: 0.0, decoder_p: 0.5}' \
     --set 'train.valid_depths=[6-24, 6-12]'
+  bilingual static-24-fast --set train.rate=4.0e-3
+  bilingual latent-24-fast --set "objective={$latent, tau_end: 0.5}" --set train.rate=4.0e-3
   bilingual rezero-24 --set model.residual=rezero --set model.norm=none
   bilingual dlcl-24 --set model.residual=dlcl
-  measure main static-24 latent-24 latent-24-K12 static-12 static-24-fast latent-24-fast rezero-24 dlcl-24
+  measure main static-24 latent-24 latent-24-K12 latent-24-K12-hard static-12 static-24-fast latent-24-fast rezero-24 dlcl-24
   DEPTHS=6-24,6-12 measure layerdrop layerdrop-24
 }
 pairs() { # the two pairs as a setting
@@ -128,12 +131,11 @@ part_wide() {
   bilingual wide-6 --set model.decoder_layers=6 --set model.width=104 --set model.ffn=416
   measure wide wide-6
 }
-part_samples() {
-  bilingual straight-through --set "objective={$latent, tau_end: 0.2, decoder_target: 12, samples: straight-through}"
+part_sides() {
   bilingual no-norm --set "objective={$latent, tau_end: 0.5}" --set model.norm=none
   bilingual encoder --set "objective={name: latent, sides: encoder, $schedule, tau_end: 0.5}"
   bilingual both --set "objective={name: latent, sides: both, $schedule, tau_end: 0.5}"
-  measure samples straight-through no-norm encoder both
+  measure sides no-norm encoder both
 }
 
 [[ $# -gt 0 ]] || set -- deep main priors mlm
