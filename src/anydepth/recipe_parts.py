@@ -10,7 +10,6 @@ from anydepth.config import DataConfig, Recipe
 from anydepth.infer.languages import LanguagePair
 from anydepth.objectives import Finished, TranslationObjective
 from anydepth.text import (
-    MASK,
     Batch,
     BatchStream,
     MaskedStream,
@@ -18,7 +17,9 @@ from anydepth.text import (
     Prepared,
     PreparedPair,
     Tokenizer,
-    mask_batch,
+    alike,
+    mask_and_vocabulary,
+    masked_batches,
 )
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
@@ -36,13 +37,7 @@ def stream_of(recipe: Recipe, prepared: Prepared) -> Stream:
     stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
     if not data.is_text:
         return stream
-    return MaskedStream(stream, data.masked, *_mask_and_vocabulary(prepared.tokenizer), seed)
-
-
-def _mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
-    mask = tokenizer.id_of(MASK)
-    assert mask is not None, "prepare has seen to it"
-    return mask, tokenizer.vocabulary_size
+    return MaskedStream(stream, data.masked, *mask_and_vocabulary(prepared.tokenizer), seed)
 
 
 def validator_of(
@@ -60,15 +55,12 @@ def _validation_set(recipe: Recipe, part: PreparedPair, tokenizer: Tokenizer, de
     tag = [] if symbol is None else [symbol]
     sources = [[*tag, *ids] for ids in tokenizer.encode_many([source for source, _ in pairs])]
     targets = tokenizer.encode_many([target for _, target in pairs])
-    by_length = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
-    batches = []
-    for start in range(0, len(pairs), VALIDATION_BATCH):
-        chosen = by_length[start : start + VALIDATION_BATCH]
-        batch = Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen])
-        if recipe.data.is_text:  # hidden once, so that validations can be compared
-            batch = mask_batch(batch, recipe.data.masked, *_mask_and_vocabulary(tokenizer), (VALIDATION_SEED, start))
-        batches.append(batch.to(device))
-    return ValidationSet(part.name, pairs, batches, part.tag)
+    if recipe.data.is_text:
+        batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
+    else:
+        places = alike([len(target) for target in targets], VALIDATION_BATCH)
+        batches = (Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen]) for chosen in places)
+    return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag)
 
 
 def write_models(

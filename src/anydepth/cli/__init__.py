@@ -12,7 +12,7 @@ from anydepth.cli.depths import depths
 from anydepth.cli.failures import one_line_errors
 from anydepth.cli.info import info
 from anydepth.cli.maps import maps
-from anydepth.cli.measuring import sweep
+from anydepth.cli.measuring import perplexity, sweep
 from anydepth.cli.oracle import oracle
 from anydepth.cli.plotting import plot
 from anydepth.cli.selecting import select
@@ -20,7 +20,22 @@ from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 
 # in the order of --help
-for verb in (data, train, plot, translate, distill, sweep, compare, calibrate, oracle, select, info, depths, maps):
+for verb in (
+    data,
+    train,
+    plot,
+    translate,
+    distill,
+    sweep,
+    perplexity,
+    compare,
+    calibrate,
+    oracle,
+    select,
+    info,
+    depths,
+    maps,
+):
     app.command()(verb)
 
 

@@ -5,9 +5,23 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
+from anydepth.cli.app import (
+    BatchSize,
+    Beam,
+    CutLong,
+    Device,
+    From,
+    LengthPenalty,
+    Model,
+    Threads,
+    To,
+    errors,
+    load_translator,
+)
 from anydepth.cli.families import load_families, make_report_folder, results
 from anydepth.depth.assignment import STRATEGIES
+
+Depths = Annotated[str | None, typer.Option(help="Only these, such as 6-6,6-2.  [default: all]", show_default=False)]
 
 
 def sweep(
@@ -22,9 +36,7 @@ def sweep(
     source: Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)],
     reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the report.", show_default=False)],
-    depths: Annotated[
-        str | None, typer.Option(help="Only these, such as 6-6,6-2.  [default: all]", show_default=False)
-    ] = None,
+    depths: Depths = None,
     force: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +72,7 @@ def sweep(
         translators,
         sources,
         references,
-        depths=None if depths is None else [depth.strip() for depth in depths.split(",")],
+        depths=_names(depths),
         force=force,
         beam=beam,
         length_penalty=length_penalty,
@@ -79,3 +91,35 @@ def sweep(
                 errors.print(f"recorded in the menu and the card of {member.folder}")
     page = write_report(result, out)
     errors.print(f"report: {page}")
+
+
+def perplexity(
+    model: Model,
+    text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
+    depths: Depths = None,
+    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the sub-words to hide.")] = 0.15,
+    seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
+    cut_long: CutLong = False,
+    from_language: From = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Measure every depth of an encoder alone: how well it predicts sub-words that are hidden from it."""
+    from anydepth.evaluate.perplexity import perplexity_every_depth
+    from anydepth.evaluate.plain_table import plain_table
+    from anydepth.text.corpus import read_lines
+
+    texts = list(read_lines(text))
+    translator = load_translator(model, device, threads, from_language)
+    hidden, found = perplexity_every_depth(
+        translator, texts, _names(depths), masked=masked, seed=seed, cut_long=cut_long, console=errors
+    )
+    title = f"{text.name}: {len(texts):,} lines, {hidden:,} sub-words hidden"
+    table = plain_table(results(), title, "depth", "parameters", "perplexity")
+    for one in found:
+        table.add_row(one.depth, f"{one.parameters:,}", f"{one.perplexity:.2f}")
+    results().print(table)
+
+
+def _names(depths: str | None) -> list[str] | None:
+    return None if depths is None else [depth.strip() for depth in depths.split(",")]

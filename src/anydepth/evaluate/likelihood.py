@@ -1,9 +1,9 @@
-"""How likely a model finds the references at each of its depths: a forward pass, no search.
+"""How likely a model finds given text at each of its depths: a forward pass, no search.
 
-Shapes: n sentences, k depths, e encoders, b batch, t target length, v vocabulary.
+Shapes: n sentences, k depths, b batch, t target length, r positions that are not padding, v vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.text import Batch, Tokenizer
+from anydepth.text import Batch, Tokenizer, alike
 
 LOGITS = 2**25  # so many at a time, 128 MiB
 SENTENCES = 64
@@ -39,17 +39,29 @@ def likelihood_every_depth(
     if any(sub.encoder_weights or sub.decoder_weights for sub in subs):
         raise UserError("depths whose layers have weights cannot be scored together: leave them out")
     found_nk = np.zeros((len(rows), len(subs)), np.float32)
-    for chosen in _alike(rows):
+    for chosen in alike([(len(target), len(source)) for source, target in rows], SENTENCES):
         batch = Batch.from_rows([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
         found_nk[chosen] = _of_batch(translator.model, subs, batch.to(_device(translator.model))).cpu().numpy()
         advance(len(chosen))
     return found_nk
 
 
-def _alike(rows: Sequence[tuple[list[int], list[int]]]) -> Iterator[list[int]]:
-    order = sorted(range(len(rows)), key=lambda i: (len(rows[i][1]), len(rows[i][0])))
-    for start in range(0, len(order), SENTENCES):
-        yield order[start : start + SENTENCES]
+@torch.no_grad()
+def mean_nll(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> float:
+    """Of all target tokens, in nats: those of a translation, or those that are hidden from an encoder alone."""
+    total, tokens = 0.0, 0
+    for batch in batches:
+        real_bt = batch.target_out != Tokenizer.PAD
+        target_r = batch.target_out[real_bt]
+        exit_bsd = model.encode(batch.source, sub, batch.source_padding)[-1]
+        if sub.decoder:
+            state_btd = model.decode(batch.target_in, model.memory(exit_bsd), sub, batch.source_padding)[-1]
+            features_rd = model.features(state_btd[real_bt])
+        else:
+            features_rd = model.memory(exit_bsd[real_bt])
+        total -= float(_log_probability(model, features_rd, target_r).sum())
+        tokens += len(target_r)
+    return total / tokens
 
 
 @torch.inference_mode()
@@ -63,19 +75,24 @@ def _of_batch(model: Transformer, subs: Sequence[SubNetwork], batch: Batch) -> T
     target_in = batch.target_in.repeat(len(encoders), 1)
     decoded = model.decode_each(target_in, model.memory(torch.cat(exits)), decoders, padding)
     target_out = batch.target_out.repeat(len(encoders), 1)
-    scored = [_log_probability(model, state, target_out).view(len(encoders), -1) for *_, state in decoded]
+    scored = [_of_rows(model, state, target_out).view(len(encoders), -1) for *_, state in decoded]
     return torch.stack([scored[decoders.index(s.decoder)][encoders.index(s.encoder)] for s in subs], dim=1)
 
 
-def _log_probability(model: Transformer, state_btd: Tensor, target_bt: Tensor) -> Tensor:
-    """Of each row of targets, padding left out; the logits of a few rows at a time."""
-    rows = max(1, LOGITS // (target_bt.shape[1] * model.vocabulary))
-    parts = []
-    for start in range(0, len(target_bt), rows):
-        target = target_bt[start : start + rows]
-        logits_btv = model.output(model.features(state_btd[start : start + rows]))
-        chosen_bt = logits_btv.gather(-1, target[..., None])[..., 0] - logits_btv.logsumexp(-1)
-        parts.append(torch.where(target == Tokenizer.PAD, 0.0, chosen_bt).sum(1))
+def _of_rows(model: Transformer, state_btd: Tensor, target_bt: Tensor) -> Tensor:
+    """Log-probability of each row of targets, padding left out."""
+    real_bt = target_bt != Tokenizer.PAD
+    found_bt = torch.zeros(target_bt.shape, device=target_bt.device)
+    found_bt[real_bt] = _log_probability(model, model.features(state_btd[real_bt]), target_bt[real_bt])
+    return found_bt.sum(1)
+
+
+def _log_probability(model: Transformer, features_rd: Tensor, target_r: Tensor) -> Tensor:
+    """Of each token, [r]; the logits of some of them at a time."""
+    parts, some = [], max(1, LOGITS // model.vocabulary)
+    for features, target in zip(torch.split(features_rd, some), torch.split(target_r, some), strict=True):
+        logits_rv = model.output(features).float()
+        parts.append(logits_rv.gather(-1, target[:, None])[:, 0] - logits_rv.logsumexp(-1))
     return torch.cat(parts)
 
 

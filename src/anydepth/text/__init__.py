@@ -1,10 +1,10 @@
 """Corpora, cleaning, the tokenizer, token files and batches; ready-made data sets."""
 
-from anydepth.text.batches import Batch, BatchStream, make_batch, plan_epoch
+from anydepth.text.batches import Batch, BatchStream, alike, make_batch, plan_epoch
 from anydepth.text.clean import Cleaner, CleaningCounts
 from anydepth.text.corpus import Pair, decode_lines, read_lines, read_pairs
 from anydepth.text.datasets import DATA_SETS, fetch
-from anydepth.text.masking import MASK, MaskedStream, mask_batch
+from anydepth.text.masking import MASK, MaskedStream, mask_and_vocabulary, mask_batch, masked_batches
 from anydepth.text.mixing import PairStream
 from anydepth.text.prepare import Prepared, PreparedPair, prepare
 from anydepth.text.split import HoldOut, split_pairs
@@ -27,10 +27,13 @@ __all__ = [
     "PreparedPair",
     "StoreWriter",
     "Tokenizer",
+    "alike",
     "decode_lines",
     "fetch",
     "make_batch",
+    "mask_and_vocabulary",
     "mask_batch",
+    "masked_batches",
     "plan_epoch",
     "prepare",
     "read_lines",

@@ -1,6 +1,6 @@
 """Batches of pairs alike in length, in an order that follows from (seed, epoch) alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +79,13 @@ def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: 
         if last is not None:
             row[len(ids)] = last
     return padded
+
+
+def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[int]]:
+    """The places of all rows, `size` at a time, with rows of like length together."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
 
 
 def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0)) -> Batch:

@@ -1,13 +1,14 @@
 """Text with some of its sub-words hidden, for a model to predict them (Devlin et al. 2019)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from anydepth.text.batches import Batch
+from anydepth.errors import UserError
+from anydepth.text.batches import Batch, alike
 from anydepth.text.tokenizer import Tokenizer
 
 MASK = "<mask>"
@@ -39,6 +40,23 @@ class MaskedStream:
     def at(self, epoch: int, index: int) -> Batch:
         batch = self._stream.at(epoch, index)
         return mask_batch(batch, self._probability, self._mask_id, self._vocabulary, (self._seed, epoch, index))
+
+
+def masked_batches(
+    tokenizer: Tokenizer, texts: Sequence[list[int]], probability: float, seed: int, size: int = 64
+) -> Iterator[Batch]:
+    """Texts to measure with: always with the same sub-words hidden."""
+    for number, chosen in enumerate(alike([len(text) for text in texts], size)):
+        rows = [texts[i] for i in chosen]
+        yield mask_batch(Batch.from_rows(rows, rows), probability, *mask_and_vocabulary(tokenizer), (seed, number))
+
+
+def mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
+    """The symbol that hides a sub-word, and the size of the vocabulary."""
+    mask = tokenizer.id_of(MASK)
+    if mask is None:
+        raise UserError(f"the tokenizer does not know {MASK}: take the one that a masked model was trained with")
+    return mask, tokenizer.vocabulary_size
 
 
 def mask_batch(batch: Batch, probability: float, mask_id: int, vocabulary: int, seed: Sequence[int]) -> Batch:

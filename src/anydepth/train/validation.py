@@ -8,14 +8,12 @@ from statistics import fmean
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
 
-from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth import DepthMenu
+from anydepth.evaluate.likelihood import mean_nll
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.objectives.cross_entropy import cross_entropy
-from anydepth.objectives.passes import real_positions
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
@@ -91,7 +89,7 @@ class TranslationValidator:
         for depth in self.depths:
             outputs = translator.translate(sources, depth=depth, batch_size=64)
             result["bleu"][depth] = round(score(outputs, references).bleu, DIGITS["bleu"])
-            result["nll"][depth] = round(_nll(model, menu[depth].subnetwork, held_out.batches), DIGITS["nll"])
+            result["nll"][depth] = round(mean_nll(model, menu[depth].subnetwork, held_out.batches), DIGITS["nll"])
         return result
 
 
@@ -101,31 +99,9 @@ class MaskedValidator(TranslationValidator):
     decides, title, sign = "perplexity", "perplexity", -1
 
     def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
-        nll = {depth: _nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
+        nll = {depth: mean_nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
         perplexity = {depth: round(math.exp(value), DIGITS["perplexity"]) for depth, value in nll.items()}
         return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
-
-
-def _nll(model: Transformer, sub: SubNetwork, batches: list[Batch]) -> float:
-    """The mean over target tokens, in nats."""
-    total, tokens = 0.0, 0
-    for batch in batches:
-        real_r = real_positions(batch.target_out)
-        target_r = batch.target_out.flatten()[real_r]
-        features_rd = _features(model, sub, batch, real_r)
-        every = torch.ones(1, len(real_r), device=features_rd.device)
-        total += float(cross_entropy(features_rd[None], model.output.weight, target_r, every, 0.0).total)
-        tokens += len(real_r)
-    return total / tokens
-
-
-def _features(model: Transformer, sub: SubNetwork, batch: Batch, real_r: Tensor) -> Tensor:
-    """What the output matrix reads at these positions: the decoder's exit, or that of an encoder alone."""
-    state = model.encode(batch.source, sub, batch.source_padding)[-1]
-    if not sub.decoder:
-        return model.memory(state.flatten(0, 1)[real_r])
-    state = model.decode(batch.target_in, model.memory(state), sub, batch.source_padding)[-1]
-    return model.features(state.flatten(0, 1)[real_r])
 
 
 def _mean(of_pairs: Collection[Figures], digits: int) -> Figures:

@@ -1,0 +1,63 @@
+"""How well an encoder alone predicts hidden sub-words, at each of its depths."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
+from anydepth.evaluate.likelihood import mean_nll
+from anydepth.infer.hypothesis import TooLongError
+from anydepth.infer.translator import Translator
+from anydepth.text import masked_batches
+
+
+@dataclass(frozen=True)
+class DepthPerplexity:
+    depth: str
+    parameters: int
+    nll: float  # per hidden sub-word, in nats
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.nll)
+
+
+def perplexity_every_depth(
+    translator: Translator,
+    texts: Sequence[str],
+    depths: Sequence[str] | None = None,
+    *,
+    masked: float = 0.15,
+    seed: int = 1,
+    cut_long: bool = False,
+    console: Console,
+) -> tuple[int, list[DepthPerplexity]]:
+    """How many sub-words were hidden, the same ones for every depth, and what each depth made of them."""
+    model, menu = translator.model, translator.menu
+    if model.config.decoder_layers:
+        raise UserError("this model translates: perplexity is of encoders alone; measure it with `anydepth sweep`")
+    batches = list(masked_batches(translator.tokenizer, _rows(translator, texts, cut_long), masked, seed))
+    batches = [batch.to(model.output.weight.device) for batch in batches]
+    names = menu.names if depths is None else [menu[name].name for name in depths]
+    found = []
+    with bar(console, "depths", len(names)) as advance:
+        for name in names:
+            nll = mean_nll(model, menu[name].subnetwork, batches)
+            found.append(DepthPerplexity(name, translator.parameters(name), nll))
+            advance(1)
+    return sum(batch.target_tokens for batch in batches), found
+
+
+def _rows(translator: Translator, texts: Sequence[str], cut_long: bool) -> list[list[int]]:
+    limit, rows = translator.longest_source, []
+    for number, ids in enumerate(translator.tokenizer.encode_many(texts), 1):
+        if len(ids) > limit and not cut_long:
+            raise TooLongError(number, len(ids), limit)
+        rows.append(ids[:limit])
+    rows = [row for row in rows if row]
+    if not rows:
+        raise UserError("there is no text to measure with: every line is empty")
+    return rows
