@@ -59,7 +59,7 @@ def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
 
 def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path):
     held_out = write_corpus(tmp_path, 130, "valid", seed=2)[0]  # more than two batches
-    settings = ["objective={name: latent, encoder_target: 2}", f"data.valid={{text: {held_out}}}", "data.hold_out=0"]
+    settings = ["objective={name: latent, encoder_target: 2}", f"data.valid={{text: {held_out}}}"]
     run_recipe(masked_recipe, tmp_path / "run", *settings, "train.steps=20", "train.average=1", *SHORT)
     *_, last = (one for one in read_log(tmp_path / "run") if one["kind"] == "valid")
     done = command("perplexity", tmp_path / "run", "--text", held_out)
@@ -74,7 +74,7 @@ def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path):
 
 def test_what_cannot_be_measured_is_refused(masked_recipe, toy_run, tmp_path):
     run_recipe(masked_recipe, tmp_path / "run", "train.steps=2", *SHORT)
-    (text := tmp_path / "text").write_text("le chat\n" + "chat " * 400 + "\n", "utf-8")
+    (text := tmp_path / "text").write_text("le chat\n" + "chat " * 2000 + "\n", "utf-8")
     (empty := tmp_path / "empty").write_text("\n\n", "utf-8")
     run = tmp_path / "run"
     assert_one_line(command("perplexity", toy_run, "--text", text), "this model translates")
