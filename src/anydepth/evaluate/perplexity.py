@@ -39,9 +39,9 @@ def perplexity_every_depth(
     model, menu = translator.model, translator.menu
     if model.config.decoder_layers:
         raise UserError("this model translates: perplexity is of encoders alone; measure it with `anydepth sweep`")
+    names = menu.names if depths is None else [menu[name].name for name in depths]
     batches = list(masked_batches(translator.tokenizer, _rows(translator, texts, cut_long), masked, seed))
     batches = [batch.to(model.output.weight.device) for batch in batches]
-    names = menu.names if depths is None else [menu[name].name for name in depths]
     found = []
     with bar(console, "depths", len(names)) as advance:
         for name in names:
