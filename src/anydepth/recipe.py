@@ -41,7 +41,7 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     if recipe.teacher is not None and (models.teacher is not None or recipe.teacher.model == "self"):
         teacher = None if models.teacher is None else (models.teacher.model, models.teacher.menu)
         objective.teaching = make_teaching(recipe.teacher, teacher, objective)
-    for warning in [*objective.warnings(), *models.warnings(recipe)]:
+    for warning in [*objective.warnings(config.steps), *models.warnings(recipe)]:
         console.print(f"note: {warning}", highlight=False, soft_wrap=True)
     if config.threads is not None:
         torch.set_num_threads(config.threads)

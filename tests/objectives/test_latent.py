@@ -25,8 +25,8 @@ def model():
     return Transformer(MODEL, 40)
 
 
-def batch(language=0):
-    made = Batch.from_rows([[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14]])
+def batch(language=0, place=(0, 0)):
+    made = Batch.from_rows([[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14]], place=place)
     made.language = language
     return made
 
@@ -100,16 +100,48 @@ def test_each_pair_has_gates_of_its_own(model):
     shared(model, batch(language=1), 1)
 
 
-def test_all_batches_of_an_update_see_the_same_samples(model):
+def test_each_batch_has_samples_of_its_own(model):
+    """They follow from its place in the data, whichever process or resumed run comes to it."""
     objective = latent(("a-b", "a-c"))
 
-    def drawn(step, language=0):
-        objective(model, batch(language), step)
+    def drawn(place):
+        objective(model, batch(place=place), 1)
         return objective.report()["samples"]
 
-    assert drawn(1) == drawn(1, language=1)
-    assert drawn(1) != drawn(2)
-    assert drawn(1)["decoder"]["a-b"] != drawn(1)["decoder"]["a-c"]
+    assert drawn((0, 1)) == drawn((0, 1))
+    assert drawn((0, 1)) != drawn((0, 2))
+    assert drawn((0, 1)) != drawn((1, 1))
+    assert drawn((0, 1))["decoder"]["a-b"] != drawn((0, 1))["decoder"]["a-c"]
+
+
+def test_samples_may_be_0_or_1(model):
+    objective = latent(samples="straight-through", inner_steps=1)
+    objective(model, batch(), 1).total.backward()
+    assert set(objective.report()["samples"]["decoder"]["all"]) == {0.0, 1.0}
+    assert objective.logits["decoder"].grad.abs().min() > 0
+
+
+def test_the_loss_of_two_pairs_adds_up(model):
+    """The KL is that of the batch's pair against the mean of both, the distance from K that of their mean."""
+    objective = latent(
+        ("a-b", "a-c"), sides="decoder", prior="aggregated", decoder_target=1, anneal_from=10, anneal_steps=10
+    )
+    ln3 = math.log(3.0)
+    objective.logits["decoder"].data = torch.tensor([[ln3, 0.0, 0.0, 0.0], [-ln3, 0.0, 0.0, ln3]])
+    loss = objective(model, batch(language=1), 15)
+    # Layer 1: 0.25 against the mean of 0.75 and 0.25; layer 4: 0.75 against the mean of 0.5 and 0.75.
+    first = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    fourth = 0.75 * math.log(0.75 / 0.625) + 0.25 * math.log(0.25 / 0.375)
+    assert loss.parts["kl/decoder"].item() == pytest.approx((first + fourth) / 4, abs=1e-6)
+    assert loss.parts["depth/decoder"].item() == pytest.approx(0.25 + 0.5 + 0.5 + 0.75)
+    one, other = (sum(objective.report()["samples"]["decoder"][pair]) for pair in ("a-b", "a-c"))
+    assert loss.parts["lk/decoder"].item() == pytest.approx(abs((one + other) / 2 - 1), abs=1e-3)
+    early = objective(model, batch(language=1), 10)  # the ramp begins after this one: nothing is added yet
+    added = 0.5 * (loss.parts["kl/decoder"] + 0.1 * loss.parts["lk/decoder"]).item()
+    same_tau = latent(("a-b", "a-c"), sides="decoder", beta=0.0)
+    same_tau.logits["decoder"].data = objective.logits["decoder"].data
+    assert loss.total.item() == pytest.approx(same_tau(model, batch(language=1), 15).total.item() + added, rel=1e-5)
+    assert early.total.item() == pytest.approx(same_tau(model, batch(language=1), 10).total.item(), rel=1e-6)
 
 
 def test_samples_get_nearer_to_0_or_1_as_the_temperature_falls(model):
@@ -135,6 +167,28 @@ def test_hard_and_soft_follow_the_gates(model):
     assert (soft.decoder, soft.encoder_weights) == ((0, 1, 2, 3), None)
     assert soft.decoder_weights[0] == pytest.approx(0.67604, abs=1e-3)
     assert objective.validated().names == ["hard", "soft"]
+
+
+def test_soft_is_the_mean_of_the_samples_at_the_present_temperature():
+    logits = torch.tensor([[math.log(3.0), 0.0, 0.0, 0.0]])
+    falling = latent(sides="decoder", tau=1.0, tau_end=0.2, tau_steps=10)
+    hard = latent(sides="decoder", tau=1.0, tau_end=0.2, tau_steps=10, samples="straight-through")
+    for objective in (falling, hard):
+        objective.logits["decoder"].data = logits
+    for step, wanted in ((0, 0.67604), (10, 0.7442)):
+        assert falling.soft(0, step).decoder_weights[0] == pytest.approx(wanted, abs=1e-3)
+        assert hard.soft(0, step).decoder_weights[0] == pytest.approx(0.75)  # how often they are 1
+
+
+@torch.no_grad()
+def test_soft_of_several_pairs_stays_in_the_menu(model):
+    objective = latent(("en-fr", "en-es"), finish="soft", sides="decoder")
+    objective.logits["decoder"].data = torch.tensor([[1.0, -1, -1, 1], [-1.0, -1, -1, 1]])
+    done = finished(model, objective)
+    assert done.menu.names == ["en-fr:2-4-soft", "en-es:2-4-soft"]
+    weights = [entry.subnetwork.decoder_weights for entry in done.menu]
+    assert weights[0][0] > 0.5 > weights[1][0]
+    assert all(torch.equal(done.tensors[name], p) for name, p in model.named_parameters())
 
 
 def finished(model, objective):
@@ -191,6 +245,7 @@ def test_hard_alone_leaves_out_what_no_pair_runs(model):
     assert done.menu.names == ["en-fr:2-2", "en-es:2-1"]
     assert done.menu["en-es:2-1"].subnetwork.decoder == (1,)
     assert set(done.cut_out) == {"en-fr", "en-es"}
+    assert finished(model, latent(finish="hard")).cut_out == {}  # of one pair the model itself is that
     cut_out = done.cut_out["en-es"]
     torch.testing.assert_close(logits_of(done, done.menu["en-es:2-1"].subnetwork), logits_of(cut_out))
 
@@ -218,4 +273,25 @@ def test_what_makes_no_sense_is_refused():
             latent(**options)
     with pytest.raises(ValueError, match="encoder_target has no effect"):
         latent(sides="decoder", encoder_target=1)
-    assert latent(**{"lambda": 0.5}).warnings()
+    for prior in ([1], "foo", [0, 1], 3):
+        with pytest.raises(ValueError, match="`aggregated` or two positive numbers"):
+            latent(prior=prior)
+    two = ("a-b", "a-c")
+    with pytest.raises(UserError, match=r"one set of gates for them \(objective.rows\)"):
+        latent(two, prior="aggregated", rows="shared")
+    alone = MODEL.model_copy(update={"decoder_layers": 0})
+    with pytest.raises(UserError, match="the model has no decoder"):
+        latent(model=alone, sides="decoder")
+    shared = MODEL.model_copy(update={"decoder_shared": "all"})
+    with pytest.raises(UserError, match=r"set it to both, or model\.decoder_shared to none"):
+        latent(model=shared, finish="soft")
+    latent(model=shared, finish="soft", sides="encoder")
+
+
+def test_what_a_user_should_know_is_said():
+    in_time = {"tau_steps": 100, "anneal_steps": 50, "anneal_from": 50}
+    assert latent(**in_time).warnings(100) == []
+    assert "objective.lambda has no effect" in latent(**in_time, **{"lambda": 0.5}).warnings(100)[0]
+    still_rising, still_warm = latent(**in_time).warnings(99)
+    assert "still rising" in still_rising
+    assert "comes down to 0.51 and not 0.5" in still_warm

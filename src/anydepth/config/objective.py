@@ -1,8 +1,8 @@
 """Ways of training, a section each."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from anydepth.config.section import Section
 
@@ -59,6 +59,13 @@ class LayerDropConfig(Section):
     decoder_p: float = Field(0.2, ge=0, lt=1, description="the same for the decoder")
 
 
+def _prior(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError(f"it is `aggregated` or two positive numbers such as [1, 1], not {value!r}") from None
+
+
 class LatentConfig(Section):
     """Gates on layers learn which to use, for each language pair (Li, Stickland, Tang and Kong 2020)."""
 
@@ -73,11 +80,15 @@ class LatentConfig(Section):
     samples: Literal["soft", "straight-through"] = Field(
         "soft", description="straight-through: 0 or 1 on the way up, soft on the way back"
     )
-    prior: Literal["aggregated"] | tuple[Positive, Positive] = Field(
+    prior: Annotated[Literal["aggregated"] | tuple[Positive, Positive], WrapValidator(_prior)] = Field(
         (1.0, 1.0),
         description="Beta(a, b), of which the mean counts; or aggregated: the mean of all pairs' probabilities",
     )
-    beta: float = Field(1.0, ge=0, description="what the KL counts, the mean over layers of each side")
+    beta: float = Field(
+        1.0,
+        ge=0,
+        description="what the KL counts, the mean over a side's layers, beside the loss per token",
+    )
     encoder_target: int | None = Field(None, ge=1, description="K, the layers that the encoder should come to use")
     decoder_target: int | None = Field(None, ge=1, description="the same for the decoder")
     lambda_: float = Field(0.1, alias="lambda", ge=0, description="what the distance from K counts")

@@ -37,10 +37,13 @@ def cut(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> tuple[ModelCo
 
 def fold(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> Tensors:
     """The tensors with which the plain model does what these do with the weights of `sub`, which has all layers."""
-    if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
-        raise UserError("where layers share parameters, weights of single layers cannot be taken into them")
     folded = dict(tensors)
-    for side, weights in (("encoder", sub.encoder_weights), ("decoder", sub.decoder_weights)):
+    for side, shared, weights in (
+        ("encoder", config.encoder_shared, sub.encoder_weights),
+        ("decoder", config.decoder_shared, sub.decoder_weights),
+    ):
+        if weights and shared != "none":
+            raise UserError("where layers share parameters, weights of single layers cannot be taken into them")
         for layer, weight in enumerate(weights or ()):
             for name in tensors:
                 if name.startswith(f"{side}.layers.{layer}.") and name.split(".")[3] in LAST:

@@ -38,6 +38,8 @@ class ParameterGroup:
 class Objective(nn.Module, ABC):
     """Maps a model and a batch to a loss. What kind of model and of batch, its subclasses say."""
 
+    remedy: ClassVar[str] = "train with a lower learning rate"  # what to do when it diverges
+
     @abstractmethod
     def forward(self, model: Any, batch: Any, step: int) -> Loss:
         """The loss of one batch."""
@@ -69,6 +71,10 @@ class TranslationObjective(Objective):
     the data, never by a generator's state: a resumed run and a run split over several processes draw the same.
     """
 
+    remedy = (
+        "start a new run with a lower train.rate or a longer train.warmup, or, if it is deep, with "
+        "model.init=depth-scaled or objective.name=latent"
+    )
     takes_encoder_alone: ClassVar[bool] = False  # a model without a decoder, for masked language modelling
 
     def __init__(
@@ -98,8 +104,8 @@ class TranslationObjective(Objective):
         """The model as users get it, from its weights after so many steps."""
         return Finished(self.model_config, tensors, self.menu())
 
-    def warnings(self) -> list[str]:
-        """What a user should know before a long run."""
+    def warnings(self, steps: int) -> list[str]:
+        """What a user should know before a run of so many updates."""
         return []
 
     @property

@@ -23,7 +23,7 @@ class Flexible(TranslationObjective):
     def menu(self) -> DepthMenu:
         return menu_of(self._depths(ENCODER), self._depths(DECODER))
 
-    def warnings(self) -> list[str]:
+    def warnings(self, steps: int) -> list[str]:
         return [*self._primes(), *self._idle_keys()]
 
     def _idle_keys(self) -> list[str]:

@@ -25,15 +25,20 @@ def sample(logits: Tensor, noise: Tensor, tau: float, *, hard: bool = False) -> 
     return (soft > 0.5).to(soft.dtype) + soft - soft.detach() if hard else soft
 
 
-def mean_gate(logits: Tensor, tau: float) -> Tensor:
-    """The mean of the soft samples, over evenly spaced quantiles of the noise: no random numbers."""
+def mean_gate(logits: Tensor, tau: float, *, hard: bool = False) -> Tensor:
+    """The mean of the samples, over evenly spaced quantiles of the noise: no random numbers.
+
+    That of hard ones is how often they are 1, that of soft ones is nearer to 1/2.
+    """
+    if hard:
+        return torch.sigmoid(logits.double())
     uniform = (torch.arange(QUANTILES, dtype=torch.float64) + 0.5) / QUANTILES
     return sample(logits.double()[..., None], logistic_noise(uniform), tau).mean(-1)
 
 
 def beta_prior(a: float, b: float) -> float:
     """The mean of a Beta distribution."""
-    return a / (a + b)
+    return min(max(a / (a + b), CERTAIN), 1 - CERTAIN)
 
 
 def aggregated_prior(logits_nl: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ SIDES = {"encoder": ENCODER, "decoder": DECODER}
 
 class Latent(TranslationObjective):
     config: LatentConfig
+    remedy = "start a new run with a lower train.rate or objective.gate_rate, or a longer train.warmup"
     takes_encoder_alone = True
 
     def __init__(
@@ -46,30 +47,46 @@ class Latent(TranslationObjective):
         self._check()
 
     def _check(self) -> None:
-        if self.config.prior == "aggregated" and len(self.rows) == 1:
+        config, model = self.config, self.model_config
+        if config.prior == "aggregated" and len(self.rows) == 1:
+            one = "one pair" if len(self.pairs) == 1 else "one set of gates for them (objective.rows)"
             raise UserError(
-                "objective.prior: aggregated is the mean over language pairs, and there is one: give such as [1, 1]"
+                f"objective.prior: aggregated is the mean over language pairs, and there is {one}: give such as [1, 1]"
             )
-        if self.model_config.residual != "plain":
+        if model.residual != "plain":
             raise UserError("latent depth has gates of its own: set model.residual to plain")
+        if not self.logits:
+            raise UserError(f"objective.sides is {config.sides}, and the model has no {config.sides}")
+        shared = {"encoder": model.encoder_shared, "decoder": model.decoder_shared}
+        for side in self.logits:
+            if config.finish == "soft" and len(self.rows) == 1 and shared[side] != "none":
+                raise UserError(
+                    f"objective.finish: soft takes gates into the weights of layers, which those of the {side} share: "
+                    f"set it to both, or model.{side}_shared to none"
+                )
         for side, target in self.targets.items():
             if target is not None and target > self.layers[side]:
                 raise UserError(
                     f"objective.{side}_target cannot be {target}: the {side} has {self.layers[side]} layers"
                 )
 
-    def warnings(self) -> list[str]:
-        config = self.config
+    def warnings(self, steps: int) -> list[str]:
+        config, found = self.config, []
         if config.encoder_target is None and config.decoder_target is None and "lambda_" in config.model_fields_set:
-            return ["objective.lambda has no effect without encoder_target or decoder_target"]
-        return []
+            found.append("objective.lambda has no effect without encoder_target or decoder_target")
+        if config.anneal_from + config.anneal_steps > steps:
+            found.append(f"beta and lambda are still rising when training ends: it has {steps:,} updates")
+        if config.tau_steps > steps:
+            tau = f"{self._tau(steps):.2g} and not {config.tau_end:g}"
+            found.append(f"the temperature of the gates comes down to {tau}: training has {steps:,} updates")
+        return found
 
     def groups(self) -> list[ParameterGroup]:
         names = tuple(f"logits.{side}" for side in self.logits)
         return [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
 
     def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        self._draw(step)
+        self._draw(batch, step)
         of_each: dict[str, Gates] = {side: z_nl[self._row(batch)].unbind() for side, z_nl in self._samples.items()}
         return run_gated(model, batch, (of_each.get("encoder"), of_each.get("decoder")), self.watches)
 
@@ -97,15 +114,21 @@ class Latent(TranslationObjective):
         for side, logits_nl in self.logits.items():
             yield side, logits_nl if step % self.config.inner_steps == 0 else logits_nl.detach()
 
-    def _draw(self, step: int) -> None:
-        """One sample for each gate and update: all batches of an update, as one large batch would, have the same."""
+    def _draw(self, batch: Batch, step: int) -> None:
+        """A sample of each gate for this batch; those of other pairs, too, count for the target depth."""
         self._step = step
-        tau, hard = self._tau(step), self.config.samples == "straight-through"
+        tau, hard = self._tau(step), self._samples_are_hard
         for side, logits_nl in self._trained(step):
             rows, layers = logits_nl.shape
-            uniform = keyed_uniform(self.seed, step, SIDES[side], np.arange(rows)[:, None], np.arange(layers)[None])
+            uniform = keyed_uniform(
+                self.seed, *batch.place, SIDES[side], np.arange(rows)[:, None], np.arange(layers)[None]
+            )
             noise_nl = gates.logistic_noise(torch.from_numpy(uniform)).to(logits_nl)
             self._samples[side] = gates.sample(logits_nl, noise_nl, tau, hard=hard)
+
+    @property
+    def _samples_are_hard(self) -> bool:
+        return self.config.samples == "straight-through"
 
     def _tau(self, step: int) -> float:
         return gates.annealed(step, self.config.tau, self.config.tau_end, self.config.tau_steps)
@@ -147,12 +170,13 @@ class Latent(TranslationObjective):
         return SubNetwork(self._chosen("encoder", row), self._chosen("decoder", row))
 
     def soft(self, row: int, step: int) -> SubNetwork:
-        """All layers, each weighted with the mean of its samples, which is not the probability that it is chosen."""
+        """All layers, each weighted with the mean of its samples; if soft, not the probability that it is chosen."""
         tau = self._tau(step)
         whole = self.menu().deepest.subnetwork
         weights: dict[str, tuple[float, ...]] = {}
         for side, logits_nl in self.logits.items():
-            weights[side] = tuple(gates.mean_gate(logits_nl[row].detach().cpu(), tau).tolist())
+            mean_l = gates.mean_gate(logits_nl[row].detach().cpu(), tau, hard=self._samples_are_hard)
+            weights[side] = tuple(mean_l.tolist())
         return replace(whole, encoder_weights=weights.get("encoder"), decoder_weights=weights.get("decoder"))
 
     def menu(self) -> DepthMenu:
@@ -176,6 +200,7 @@ class Latent(TranslationObjective):
         if kind == "soft" and len(soft) == 1:
             return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out)
         if kind == "hard":
+            cut_out = cut_out if len(hard) > 1 else {}  # there is nothing else in it
             config, tensors, hard = _without_unused(config, tensors, hard)
         offered = {"hard": [hard], "soft": [soft], "both": [hard, soft]}[kind]
         entries = [entry for subs in offered for pair, sub in subs.items() for entry in DepthMenu.of([sub], pair)]

@@ -13,9 +13,15 @@ from anydepth.model.stack import Stack
 def layer_norms(model: nn.Module) -> dict[str, float]:
     """Gradient norm of every layer before clipping: which part of a deep stack still learns."""
     stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, Stack)]
-    layers = {f"{name}.{i}": layer for name, stack in stacks for i, layer in enumerate(stack.distinct, 1)}
+    layers = {f"{name}.{place}": layer for name, stack in stacks for place, layer in _by_first_place(stack)}
     gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
     return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
+
+
+def _by_first_place(stack: Stack) -> list[tuple[int, nn.Module]]:
+    """Each layer once, numbered from 1 by the first of the places where it stands."""
+    every = list(stack.layers)
+    return [(every.index(layer) + 1, layer) for layer in stack.distinct]
 
 
 @dataclass
@@ -33,24 +39,26 @@ class Gradients:
         """The layer whose gradient is to blame, and that gradient in words.
 
         Where some are finite and some are not, the one nearest to the loss that is not: from there on down all are
-        broken. Where none is finite, the largest of when they last were.
+        broken. Where all are finite, and something else is not, the largest. Where none is, or there are none any more,
+        the largest of when they last were finite.
         """
         broken = [name for name, norm in now.items() if not math.isfinite(norm)]
         if broken and len(broken) < len(now):
             return broken[-1], f"not finite, {len(broken)} of {len(now)} layers are so"
+        if not broken and any(now.values()):
+            name = max(now, key=lambda name: now[name])
+            return name, f"{now[name]:.3g}"
         if not self.norms:
             return None
         name = max(self.norms, key=lambda name: self.norms[name])
         return name, f"{self.norms[name]:.3g} at step {self.step:,}, when it was last finite"
 
 
-def divergence(step: int, blamed: tuple[str, str] | None) -> UserError:
+def divergence(when: str, blamed: tuple[str, str] | None, remedy: str) -> UserError:
     where = ""
     if blamed is not None:
         stack, number = blamed[0].rsplit(".", 1)
         where = f"; the largest gradient was that of {stack} layer {number} ({blamed[1]})"
     return UserError(
-        f"training diverged at step {step:,}: a number is no longer finite{where}; the checkpoints before it are "
-        "whole; start a new run with a lower train.rate or a longer train.warmup, or, if it is deep, with "
-        "model.init=depth-scaled or objective.name=latent"
+        f"training diverged {when}: a number is no longer finite{where}; what was saved before is whole; {remedy}"
     )

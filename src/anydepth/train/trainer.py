@@ -97,11 +97,11 @@ class Trainer:
             self.precision.scaler.scale(loss.total * share).backward()
             self._meter.add(loss, share)
         rate = learning_rate(step, self.config)
-        logs = step % self.config.log_every == 0
+        logs = step % self.config.log_every == 0 or step == self.config.steps
         due = [one for one in self.optimisers if one.is_due(step)]
         for one in due:
             self.precision.scaler.unscale_(one.optimiser)
-        norms = layer_norms(self.model) if logs else {}
+        norms = layer_norms(self.model) if logs or not self.gradients.norms else {}
         self.gradients.note(step, norms)
         norm = self._descend(due, rate, step)
         self.precision.scaler.update()
@@ -115,8 +115,8 @@ class Trainer:
     def _descend(self, due: list[Optimised], rate: float, step: int) -> torch.Tensor:
         """Each on its own gradient, clipped for itself; return the norm of the model's."""
         norms = [one.norm() for one in due]
-        if self.device.type == "cpu" and not self.precision.scaler.is_enabled():
-            for norm in norms:  # free here; a GPU would have to wait, and is checked at every checkpoint
+        if self._sees_each_step:
+            for norm in norms:
                 self._check_finite(norm, step)
         for one, norm in zip(due, norms, strict=True):
             one.set_rate(rate)
@@ -124,14 +124,20 @@ class Trainer:
             self.precision.scaler.step(one.optimiser)
         return norms[0]
 
-    def _check_finite(self, value: torch.Tensor, step: int) -> None:
-        """Stop before anything broken is saved."""
+    @property
+    def _sees_each_step(self) -> bool:
+        """To look is free on a CPU; a GPU would have to wait, and is asked at every log line and checkpoint."""
+        return self.device.type == "cpu" and not self.precision.scaler.is_enabled()
+
+    def _check_finite(self, value: torch.Tensor | float, step: int, norms: dict[str, float] | None = None) -> None:
+        """Stop before anything broken is saved. `norms` are those of this step, if its gradients are gone."""
         if math.isfinite(float(value)):
             return
-        blamed = self.gradients.largest(layer_norms(self.model))
+        blamed = self.gradients.largest(norms or layer_norms(self.model))
         self.log.write("diverged", step, layer=None if blamed is None else blamed[0])
         self.log.close()
-        raise divergence(step, blamed)
+        when = f"{'at' if self._sees_each_step else 'by'} step {step:,}"
+        raise divergence(when, blamed, self.objective.remedy)
 
     def _next_batch(self) -> TrainingBatch:
         state = self.state
@@ -151,7 +157,7 @@ class Trainer:
 
     def _log(self, rate: float, norm: float, norms: dict[str, float]) -> None:
         state = self.state
-        self._check_finite(self._meter.loss, state.step)
+        self._check_finite(self._meter.loss, state.step, norms)
         values = self._meter.read(state.step) | self.objective.report()
         self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.unit}/s"
@@ -162,6 +168,7 @@ class Trainer:
         state = self.state
         began = time.perf_counter()
         result = self.validator.run(self.model)
+        self._check_finite(result.score, state.step)
         self._meter.pause(time.perf_counter() - began)
         if state.best is None or result.score > state.best:
             state.best, state.best_step, state.worse = result.score, state.step, 0

@@ -17,13 +17,14 @@ from anydepth.model import Transformer
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
+LARGEST_EXPONENT = 700
 Figures = dict[str, float]
 DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4}
 
 
 @dataclass(frozen=True)
 class Validation:
-    score: float  # decides which model is best, and when to stop
+    score: float  # decides which model is best, and when to stop; not finite if the model has diverged
     values: dict[str, Any]  # for the log
     text: str  # for people
 
@@ -57,8 +58,8 @@ class TranslationValidator:
     def __post_init__(self) -> None:
         menu = self.menu().of_pair(self.sets[0].pair)
         if not self.depths:
-            shallowest = next(iter(menu)).name
-            self.depths = list(dict.fromkeys([menu.default.name, menu.deepest.name, shallowest]))
+            ends = [menu.default.name, menu.deepest.name, menu.names[0]]
+            self.depths = list(dict.fromkeys([*ends, *(menu.names if len(menu) == 2 else ())]))
         self.depths = [menu[name].name for name in self.depths]
 
     @torch.no_grad()
@@ -78,7 +79,9 @@ class TranslationValidator:
             values = {name: {**of, "mean": means[name]} for name, of in by_pair.items()}
             each = {pair: one[self.depths[0]] for pair, one in by_pair[self.decides].items()}
             decisive, said = means[self.decides], f"  ({self.depths[0]}: {_in_words(each)})"
-        return Validation(self.sign * decisive[self.depths[0]], values, f"{self.title}  {_in_words(decisive)}{said}")
+        finite = all(math.isfinite(nll) for one in found.values() for nll in one["nll"].values())
+        best = self.sign * decisive[self.depths[0]] if finite else math.nan
+        return Validation(best, values, f"{self.title}  {_in_words(decisive)}{said}")
 
     def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
         """BLEU and likelihood of one language pair at each depth."""
@@ -100,8 +103,12 @@ class MaskedValidator(TranslationValidator):
 
     def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
         nll = {depth: mean_nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
-        perplexity = {depth: round(math.exp(value), DIGITS["perplexity"]) for depth, value in nll.items()}
+        perplexity = {depth: round(_exp(value), DIGITS["perplexity"]) for depth, value in nll.items()}
         return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < LARGEST_EXPONENT else math.inf
 
 
 def _mean(of_pairs: Collection[Figures], digits: int) -> Figures:
