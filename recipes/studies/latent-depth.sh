@@ -34,38 +34,50 @@ latent="name: latent, sides: decoder, $schedule"
 pair="data.train={source: $data/train.de, target: $data/train.en}"
 valid="data.valid={source: $data/val.de, target: $data/val.en}"
 
+failed=$out/logs/failed.txt
+mkdir -p "$out/logs"
+rm -f "$failed"
 run() { # NAME OPTIONS...: waits for its turn; a run that diverges is part of the result
-  local name=$1
+  local name=$1 log=$out/logs/$1.txt
   shift
-  mkdir -p "$out/logs"
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
   echo "== $name =="
-  anydepth train "$recipe" --out "$out/$name" "$@" > "$out/logs/$name.txt" 2>&1 ||
-    { tail -n 1 "$out/logs/$name.txt" && grep -q "training diverged" "$out/logs/$name.txt"; } &
+  {
+    anydepth train "$recipe" --out "$out/$name" "$@" > "$log" 2>&1 || {
+      echo "$name: $(tail -n 1 "$log")"
+      grep -q "training diverged" "$log" || echo "$name" >> "$failed"
+    }
+  } &
 }
 bilingual() { # NAME OPTIONS...
   local name=$1
   shift
   run "$name" --set "$pair" --set "$valid" "$@"
 }
-measure() { # REPORT RUNS...: at every depth of each, those that came to an end
-  local report=$1 done=()
+finished() { # NAMES...: those that came to an end; `wait` first
+  for name in "$@"; do [[ ! -e $out/$name/finished.json ]] || echo "$name"; done
+}
+pictures() { # REPORT NAMES...
+  local report=$1 runs=()
   shift
   wait
-  for name in "$@"; do [[ ! -e $out/$name/finished.json ]] || done+=("$name=$out/$name"); done
-  for one in "${done[@]}"; do
-    anydepth sweep "$one" --source "$data/test_2016_flickr.de" --reference "$data/test_2016_flickr.en" \
-      --batch-size 100 --out "$out/sweep-${one%%=*}" ${DEPTHS:+--depths "$DEPTHS"}
+  for name in "$@"; do runs+=("$name=$out/$name"); done
+  anydepth plot "${runs[@]}" --out "$out/pictures-$report"
+}
+measure() { # REPORT NAMES...: each at all of its depths
+  wait
+  for name in $(finished "${@:2}"); do
+    anydepth sweep "$name=$out/$name" --source "$data/test_2016_flickr.de" --reference "$data/test_2016_flickr.en" \
+      --batch-size 100 --out "$out/sweep-$name" ${DEPTHS:+--depths "$DEPTHS"}
   done
-  anydepth plot $(for name in "$@"; do echo "$name=$out/$name"; done) --out "$out/pictures-$report"
+  pictures "$@"
 }
 
 part_deep() {
   local deep=(--set model.decoder_layers=100 --set train.steps=300 --set train.batch_tokens=400 --set train.warmup=100)
   bilingual latent-100 "${deep[@]}" --set "objective={$latent, tau_end: 0.5}"
   bilingual static-100 "${deep[@]}"
-  wait
-  anydepth plot latent="$out/latent-100" static="$out/static-100" --out "$out/pictures-deep"
+  pictures deep latent-100 static-100
 }
 part_main() {
   local half="decoder_target: 12, tau_end: 0.2"
@@ -97,21 +109,26 @@ part_priors() {
   run aggregated "${two[@]}" --set "objective={$latent, tau_end: 0.2, decoder_target: 12, prior: aggregated}"
   run static-12-two "${two[@]}" --set model.decoder_layers=12
   wait
-  for name in uniform aggregated static-12-two; do
+  for name in $(finished uniform aggregated static-12-two); do
     for to in fr cs; do
       anydepth sweep "$out/$name" --to "$to" --source "$data/test_2016_flickr.en" \
         --reference "$data/test_2016_flickr.$to" --batch-size 100 --out "$out/sweep-$name-$to"
     done
   done
-  anydepth plot uniform="$out/uniform" aggregated="$out/aggregated" --out "$out/pictures-priors"
+  pictures priors uniform aggregated
 }
 part_mlm() {
   local text="data={source_language: en, train: {text: $data/train.en}, valid: {text: $data/val.en}, vocabulary: 4000, max_tokens: 60}"
   local encoder=(--set "$text" --set model.encoder_layers=24 --set model.decoder_layers=0 --set train.label_smoothing=0)
   run mlm-static "${encoder[@]}"
   run mlm-latent "${encoder[@]}" --set "objective={name: latent, sides: encoder, $schedule, tau_end: 0.5}"
+  run mlm-layerdrop "${encoder[@]}" --set 'objective={name: layerdrop, encoder_p: 0.5}' \
+    --set 'train.valid_depths=[24-0, 12-0]'
   wait
-  anydepth plot static="$out/mlm-static" latent="$out/mlm-latent" --out "$out/pictures-mlm"
+  for name in $(finished mlm-static mlm-latent mlm-layerdrop); do
+    anydepth perplexity "$out/$name" --text "$data/test_2016_flickr.en"
+  done
+  pictures mlm mlm-static mlm-latent
 }
 part_beta() {
   for beta in 0 1 10; do bilingual "beta-$beta" --set "objective={$latent, tau_end: 0.5, beta: $beta}"; done
@@ -140,3 +157,4 @@ part_sides() {
 
 [[ $# -gt 0 ]] || set -- deep main priors mlm
 for part in "$@"; do "part_$part"; done
+[[ ! -e $failed ]] || { echo "these did not come to an end: $(paste -sd ' ' "$failed"); see $out/logs" >&2 && exit 1; }
