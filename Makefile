@@ -50,6 +50,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tied_multi.py
 	$(BIN)/python benchmarks/flexible.py
 	$(BIN)/python benchmarks/teaching.py
+	$(BIN)/python benchmarks/latent.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py
