@@ -6,8 +6,8 @@
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again; what diverged is reported.
 # Parts, the first four by default (an hour and a half on two cores; JOBS=2 trains two models side by side):
 #   deep    a decoder of 100 layers, latent and static, 300 updates
-#   main    6-24: static, latent, latent with K = 12 (soft and straight-through samples), static 6-12; at twice the rate;
-#           LayerDrop, ReZero, DLCL
+#   main    6-24: static, latent, latent with K = 12 (also with straight-through samples, and with gates that settle early),
+#           static 6-12; at twice the rate; LayerDrop, ReZero, DLCL
 #   priors  English to French and Czech, 6-24: a uniform against the aggregated prior; static 6-12
 #   mlm     an encoder of 24 layers alone, masked language modelling: static, latent
 #   beta    what the KL counts: 0, 1, 10                                                        Table 6
@@ -83,6 +83,8 @@ part_main() {
   local half="decoder_target: 12, tau_end: 0.2"
   bilingual latent-24-K12 --set "objective={$latent, $half}"
   bilingual latent-24-K12-hard --set "objective={$latent, $half, samples: straight-through}"
+  bilingual latent-24-K12-early --set "objective={name: latent, sides: decoder, $half, tau: 2.0, tau_steps: 600, \
+anneal_from: 50, anneal_steps: 150, gate_rate: 0.3, beta: 0.1, lambda: 1.0}"
   bilingual static-24
   bilingual latent-24 --set "objective={$latent, tau_end: 0.5}"
   bilingual static-12 --set model.decoder_layers=12
@@ -92,7 +94,7 @@ part_main() {
   bilingual latent-24-fast --set "objective={$latent, tau_end: 0.5}" --set train.rate=4.0e-3
   bilingual rezero-24 --set model.residual=rezero --set model.norm=none
   bilingual dlcl-24 --set model.residual=dlcl
-  measure main static-24 latent-24 latent-24-K12 latent-24-K12-hard static-12 static-24-fast latent-24-fast rezero-24 dlcl-24
+  measure main static-24 latent-24 latent-24-K12 latent-24-K12-hard latent-24-K12-early static-12 static-24-fast latent-24-fast rezero-24 dlcl-24
   DEPTHS=6-24,6-12 measure layerdrop layerdrop-24
 }
 pairs() { # the two pairs as a setting
@@ -138,7 +140,7 @@ part_terms() {
   bilingual no-target --set "objective={$latent, tau_end: 0.2, decoder_target: 12, lambda: 0}"
   bilingual no-kl --set "objective={$latent, tau_end: 0.2, decoder_target: 12, beta: 0}"
   bilingual no-target-no-kl --set "objective={$latent, tau_end: 0.2, decoder_target: 12, lambda: 0, beta: 0}"
-  measure terms no-target no-kl no-target-no-kl
+  measure terms latent-24-K12 no-target no-kl no-target-no-kl
 }
 part_inner() {
   for steps in 1 2 5 10; do bilingual "inner-$steps" --set "objective={$latent, tau_end: 0.5, inner_steps: $steps}"; done
