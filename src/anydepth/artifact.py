@@ -119,6 +119,9 @@ def resolve(path: Path | str) -> Path:
         raise UserError(f"there is no model at {path}: give a model folder or the folder of a finished run")
     if (path / "recipe.json").is_file():
         raise UserError(f"the run {path} has not finished: give its training command again and it goes on")
+    inside = sorted(config.parent.name for config in path.glob("*/config.json"))
+    if inside:
+        raise UserError(f"{path} is not a model but has some: choose one of {', '.join(inside)} in it")
     raise UserError(f"{path} is not a model folder: it has no config.json")
 
 

@@ -11,11 +11,12 @@ Pairs = list[tuple[str, str]]
 
 def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
     """`record` is the content of config.json."""
-    facts, (source, target), model = record["facts"], record["languages"], record["model"]
+    facts, (source, target), translates = record["facts"], record["languages"], record["model"]["decoder_layers"] > 0
     pairs = [(pair["source"], pair["target"]) for pair in record.get("pairs", [])]
-    task = "translation" if model["decoder_layers"] else "fill-mask"
+    task = "translation" if translates else "fill-mask"
+    both = pairs or [(source, target)]
     head = {
-        "language": list(dict.fromkeys(language for pair in pairs for language in pair)) or [source, target],
+        "language": list(dict.fromkeys(language for pair in both for language in pair[: 2 if translates else 1])),
         "library_name": "anydepth",
         "pipeline_tag": task,
         "tags": [task, "anydepth", "flexible-depth"],
@@ -24,11 +25,11 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
         head["license"] = facts["license"]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {f'{source} to {target}' if model['decoder_layers'] else source}, any depth",
+        f"# {f'{source} to {target}' if translates else source}, any depth",
         _summary(record, menu, len(pairs)),
         f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
         "## Depths",
-        *_depth_tables(menu, pairs),
+        *_depth_tables(menu, pairs, task),
         "## Data",
         _data(facts),
         "## Recipe",
@@ -39,11 +40,13 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
 
 def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
     model = record["model"]
-    layers = f"{model['encoder_layers']} encoder and {model['decoder_layers']} decoder layers"
-    of_pairs = f" for {pairs} language pairs" if pairs > 1 else ""
+    translates = model["decoder_layers"] > 0
+    decoder = f" and {model['decoder_layers']} decoder" if translates else ""
+    layers = f"{model['encoder_layers']} encoder{decoder} layers"
+    of_pairs = f" for {pairs} {'language pairs' if translates else 'languages'}" if pairs > 1 else ""
     return (
         f"One Transformer of {layers}{of_pairs}, width {model['width']}, vocabulary {record['vocabulary']:,}. "
-        f"It {'translates' if model['decoder_layers'] else 'runs'} at {len(menu)} "
+        f"It {'translates' if translates else 'runs'} at {len(menu)} "
         f"depth{'s' if len(menu) > 1 else ''}; take the one that fits your device."
     )
 
@@ -58,9 +61,11 @@ def _example(menu: DepthMenu, pairs: Pairs, task: str) -> str:
     return f't = anydepth.load("this folder"){chosen}\nt.translate(["..."], depth="{next(iter(menu)).name}")'
 
 
-def _depth_tables(menu: DepthMenu, pairs: Pairs) -> list[str]:
+def _depth_tables(menu: DepthMenu, pairs: Pairs, task: str) -> list[str]:
     """A table for each pair of several; one for them all where it was measured, as it may be where they share a
     target language."""
+    if task != "translation":
+        return [f"{', '.join(menu.names)}; `anydepth perplexity` measures them."]
     if len(pairs) < 2:
         return [_depth_table(menu)]
     tables = [_depth_table(menu)] if menu.measured_on else []

@@ -65,7 +65,10 @@ def _apply(content: dict[str, Any], change: str) -> None:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"] if part not in OBJECTIVES)
+    parts = [part for part in problem["loc"] if part not in OBJECTIVES]
+    key = ".".join(str(part + 1) if isinstance(part, int) else part for part in parts)
+    if any(isinstance(part, int) for part in parts):
+        key += " (counted from 1)"
     others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "union_tag_invalid":
         return f"there is no objective {problem['ctx']['tag']!r}: choose from {', '.join(OBJECTIVES)}{others}"

@@ -97,9 +97,10 @@ def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     """For the card: where the text is from, and what cleaning left."""
     train = prepared.counts["train"]
     counts = list(train.values()) if len(prepared.parts) > 1 else [train]
+    items = "sentences" if data.is_text else "pairs"
     return {
         "corpus": "; ".join(pair.train.title for pair in data.corpora),
         "licence": data.licence or "not recorded",
-        "pairs_read": sum(count["read"] for count in counts),
-        "pairs_trained_on": sum(count["kept"] for count in counts),
+        f"{items}_read": sum(count["read"] for count in counts),
+        f"{items}_trained_on": sum(count["kept"] for count in counts),
     }

@@ -38,6 +38,8 @@ def test_a_pair_has_its_own_entries_and_the_common_ones_under_short_names():
     assert {entry.pair for entry in menu} == {"en-fr"}
     with pytest.raises(UserError, match="no depth 3-4; it has: 2-2, 3-3, 3-4-soft"):
         menu["3-4"]
+    with pytest.raises(UserError, match="en-es:3-4 is of the pair en-es: for en-fr take one of 2-2, 3-3, 3-4-soft"):
+        menu["en-es:3-4"]
     assert menu.of_pair("en-es").names == ["2-2", "3-4", "3-4-soft"]
 
 

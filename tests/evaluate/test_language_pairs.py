@@ -111,5 +111,5 @@ def test_distilling_into_another_language_is_other_work(folder, tmp_path):
     assert counts.kept > 0
     lines = (out / "distilled.loud").read_text().splitlines()
     assert lines == [line.upper() for line in lines]
-    with pytest.raises(UserError, match="begun with another languages, tag"):
+    with pytest.raises(UserError, match="begun with other languages: give the same"):
         distill(both.between(target="en"), source, out, options, None, QUIET)

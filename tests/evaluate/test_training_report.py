@@ -11,7 +11,7 @@ from test_report_files import BalancedPage
 from anydepth.errors import UserError
 from anydepth.evaluate import training_curves, training_plots
 from anydepth.evaluate.run_panels import log_scale, log_ticks, shortened, ticks_of
-from anydepth.evaluate.training_report import draw, write_training_report
+from anydepth.evaluate.training_report import draw, render, write_training_report
 from anydepth.evaluate.training_run import TrainingRun
 
 WITHOUT_GATES = {"gradients.png", "gradients-bottom.png", "loss.png"}
@@ -89,6 +89,36 @@ def test_no_gradient_at_all_still_draws():
 def test_an_encoder_alone_has_its_own_lowest_layers():
     run = TrainingRun.of("mlm", [gated(25, {"all": [0.5] * 3}, side="encoder", layers=norms(3, 0))])
     assert set(draw([run])) == WITHOUT_GATES | GATES
+
+
+def test_rows_without_pairs_have_a_name_and_a_number():
+    record = gated(25, {"all": [0.9, 0.1, 0.9]}, side="encoder")
+    rows = training_plots.gates(record, "probability", "encoder")
+    selected = training_plots.selected_layers(record, "encoder")
+    assert training_plots._pair_names(rows, selected) == ["all (2)"]
+    assert training_plots._pair_names(rows, {}) == ["all"]
+
+
+def test_the_table_says_which_loss_it_has():
+    loss = TrainingRun.of("selector", [{"kind": "train", "step": 5, "loss": 0.25, "layers": {}}])
+    for runs, header in (
+        ([static_run()], "training NLL"),
+        ([loss], "training loss"),
+        ([static_run(), loss], "training NLL or loss"),
+    ):
+        assert f"<th>{header}</th>" in render(runs, {})
+
+
+def test_a_curve_of_depth_keeps_away_from_the_frame():
+    """All layers are selected throughout: there is a colour of the curve, and white above and below it."""
+    run = TrainingRun.of("a", [gated(step, {"all": [1.0] * 4}) for step in (25, 50)])
+    picture = image(training_curves.depth_curves([run]))
+    panel = picture[: int(0.7 * len(picture)), : picture.shape[1] // 2]
+    colour = np.array([0x00, 0x72, 0xB2]) / 255
+    rows = np.flatnonzero((np.abs(panel - colour).max(axis=2) < 0.02).any(axis=1))
+    frame = np.flatnonzero((panel < 0.2).all(axis=2).mean(axis=0) > 0.5)  # the columns of the axis on the left
+    top = np.flatnonzero((panel[:, frame] < 0.2).all(axis=2).any(axis=1)).min()
+    assert rows.min() > top + 5
 
 
 def test_same_log_gives_the_same_pictures():

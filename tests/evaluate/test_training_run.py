@@ -106,12 +106,21 @@ def test_what_is_no_run_is_refused(tmp_path):
     write_log(tmp_path / "nothing", [])
     write_log(tmp_path / "torn", [], '{"kind": "tr')
     write_log(tmp_path / "valid", [valid_record(5, {"1-1": 2.0})])
+    write_log(tmp_path / "ended", [valid_record(5, {"1-1": 2.0})])
+    (tmp_path / "ended" / "finished.json").write_text("{}", "utf-8")
+    write_log(tmp_path / "diverged", [{"kind": "diverged", "step": 3, "layer": None}])
+    write_log(tmp_path / "text", [], "hello\n")
+    write_log(tmp_path / "foreign", [{"step": 1, "loss": 2.0}])
     for name, words in {
         "nowhere": "there is no run at",
         "empty": "not the folder of a run",
         "nothing": "no record of training yet",
         "torn": "no record of training yet",
         "valid": "no record of training yet",
+        "ended": r"ended before its first log record: train again with a lower train\.log_every",
+        "diverged": "ended before its first log record",
+        "text": "is no log of a run",
+        "foreign": "is no log of a run",
     }.items():
         with pytest.raises(UserError, match=words):
             read_run("x", tmp_path / name)

@@ -79,8 +79,9 @@ def test_the_tag_takes_one_place_of_the_longest_source(both):
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"target": "es"}, "does not translate to es; it has: fr-en, fr-loud"),
-        ({"source": "en", "target": "fr"}, "does not translate from en to fr; it has"),
+        ({"target": "es"}, "does not translate to 'es'; it has: fr-en, fr-loud"),
+        ({"source": "en", "target": "fr"}, "does not translate from 'en' to 'fr'; it has"),
+        ({"target": ""}, "does not translate to ''; it has"),
         ({"source": "fr"}, r"several language pairs, fr-en, fr-loud: choose one, for instance with --to en"),
         ({}, r'several language pairs, fr-en, fr-loud: choose one, .* \(in Python, between\(target="en"\)\)'),
     ],
@@ -100,7 +101,7 @@ def test_a_model_of_one_pair_is_that_pair(toy_run):
     plain = anydepth.load(toy_run)
     assert plain.between() is plain.between("fr", "en") is plain
     assert not plain.must_choose
-    with pytest.raises(UserError, match="does not translate to loud; it has: fr-en"):
+    with pytest.raises(UserError, match="does not translate to 'loud'; it has: fr-en"):
         plain.between(target="loud")
     config = json.loads((toy_run / "model" / "config.json").read_text())
     assert config["format"] == 1

@@ -146,6 +146,17 @@ def test_bad_input_is_one_line(model, files, environment, tmp_path):
     assert not (model / NAME).exists()
 
 
+def test_lines_that_are_too_long_are_refused_or_cut(model, files, environment):
+    with files[0].open("a") as source, files[1].open("a") as reference:
+        source.write("chat " * 100 + "\n")
+        reference.write("cat " * 100 + "\n")
+    assert_one_line(calibrate(model, files, environment), "line 13", "--cut-long")
+    done = calibrate(model, files, environment, "--cut-long")
+    assert done.returncode == 0, done.stderr
+    (record,) = records(model / NAME)
+    assert record["calibration"]["conditions"]["lines"] == 13
+
+
 def test_a_file_of_a_newer_version_is_refused_before_the_work(model, files, environment):
     (model / NAME).write_text('{"format": 99}', "utf-8")
     assert_one_line(calibrate(model, files, environment), "newer anydepth")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +16,12 @@ from anydepth import artifact
 from anydepth.cli.app import app
 from anydepth.cli.info import facts_of
 from anydepth.config import ModelConfig
-from anydepth.depth import DepthMenu
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.sweep import sweep
+from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
 from anydepth.select import calibration
 from anydepth.select.config import SelectorConfig
@@ -26,8 +29,10 @@ from anydepth.select.learnt import LearntSelector, Point
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
 from anydepth.select.selector_folder import save_selector
+from anydepth.text import Tokenizer
 
 QUIET = Console(quiet=True)
+SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}
 
 
 def shown(model: Path, *options: str) -> str:
@@ -129,18 +134,61 @@ def test_a_selector_is_named(copy: Path) -> None:
     ],
 )
 def test_layers_that_share_weights(toy_run: Path, tmp_path: Path, shared: object, said: str) -> None:
-    sizes = {"width": 16, "heads": 2, "ffn": 32, "encoder_layers": 4, "decoder_layers": 1, "max_length": 64}
-    config = ModelConfig.model_validate({**sizes, "encoder_shared": shared})
+    config = ModelConfig.model_validate({**SIZES, "encoder_layers": 4, "decoder_layers": 1, "encoder_shared": shared})
     tokenizer = artifact.load(toy_run).tokenizer
+    rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(4, 1))))
+    assert rows["encoder"] == said
+    assert rows["decoder"] == "1 layer"
+    assert rows["parameters"].startswith(f"{artifact.load(tmp_path / 'model').parameters():,},")
+
+
+def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMenu, **more: Any) -> Path:
     torch.manual_seed(1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(tmp_path / "model", config, tensors, tokenizer, DepthMenu.every_prefix(4, 1), ("fr", "en"), {})
-    rows = rows_of(shown(tmp_path / "model"))
-    assert rows["encoder"] == said
-    assert rows["decoder"] == "1 layer"
-    assert rows["parameters"].startswith(f"{sum(value.numel() for value in tensors.values()):,},")
+    artifact.save(folder, config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), "facts": {}, **more})
+    return folder
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_unusual_layers_are_named(toy_run: Path, tmp_path: Path) -> None:
+    tokenizer = artifact.load(toy_run).tokenizer
+    config = ModelConfig(**SIZES, encoder_layers=1, decoder_layers=1, norm="none", residual="rezero")
+    rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(1, 1))))
+    assert rows["layers"] == "norm none, residual rezero"
+    assert rows["selector"] == "none; this model has one depth only, 1-1: there is nothing to choose"
+    assert "layers" not in rows_of(shown(toy_run))
+
+
+def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
+    tokenizer = artifact.load(toy_run).tokenizer
+    config = ModelConfig(**SIZES, encoder_layers=2, decoder_layers=0)
+    menu = DepthMenu.of([SubNetwork((0,), ()), SubNetwork((0, 1), ())])
+    text = shown(save(tmp_path / "one", config, tokenizer, menu, languages=("fr", "fr")))
+    rows = rows_of(text)
+    assert (rows["language"], rows["encoder"], rows["decoder"]) == ("fr", "2 layers", "none")
+    assert rows["measured"] == "not here; `anydepth perplexity` does it"
+    assert not {"languages", "pairs", "selector", "calibration"} & rows.keys()
+    assert text.split("\n\n")[1].splitlines()[0].split() == ["depth", "parameters", "MB"]
+    card = (tmp_path / "one" / "README.md").read_text("utf-8")
+    assert "language:\n- fr\nlibrary_name" in card
+    assert "of 2 encoder layers, width" in card
+    assert "1-0, 2-0; `anydepth perplexity` measures them." in card
+    pairs = [LanguagePair("fr", "fr"), LanguagePair("en", "en")]
+    shared = {"languages": ("en, fr", "en, fr"), "pairs": pairs}
+    text = shown(save(tmp_path / "two", config, tokenizer, menu, **shared))
+    assert rows_of(text)["languages"] == "en, fr"
+    assert "2-0" in text.splitlines()[-1]
+    assert "pairs" not in rows_of(text)
+    own = DepthMenu([*DepthMenu.of([SubNetwork((0,), ())], "fr-fr"), *DepthMenu.of([SubNetwork((1,), ())], "en-en")])
+    text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
+    assert rows_of(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
+    with pytest.raises(UserError, match=r"choose one, for instance with --from fr"):
+        artifact.load(tmp_path / "own").between()
+    assert artifact.load(tmp_path / "own").between("en").pair == "en-en"
+
+
+def test_what_is_no_model(toy_run: Path, tmp_path: Path) -> None:
     assert_one_line(anydepth("info", tmp_path), "not a model folder")
+    for pair in ("en-fr", "en-cs"):
+        shutil.copytree(toy_run / "model", tmp_path / "pruned" / pair)
+    assert_one_line(anydepth("info", tmp_path / "pruned"), "choose one of en-cs, en-fr in it")

@@ -46,7 +46,8 @@ def test_translate_into_either(model: Path) -> None:
     ("arguments", "words"),
     [
         (("translate", "MODEL"), ("fr-en, fr-loud", "--to en")),
-        (("translate", "MODEL", "--to", "es"), ("does not translate to es", "fr-en, fr-loud")),
+        (("translate", "MODEL", "--to", "es"), ("does not translate to 'es'", "fr-en, fr-loud")),
+        (("translate", "MODEL", "--to", "en", "--depth", "auto"), ("`auto`", "several language pairs yet")),
         (("sweep", "MODEL", "--source", "IN", "--reference", "IN", "--out", "OUT"), ("fr-en, fr-loud", "--to")),
         (("select", "MODEL", "--source", "IN", "--reference", "IN"), ("several language pairs yet",)),
     ],
@@ -76,6 +77,7 @@ def test_figures_of_each_language(model: Path, tmp_path: Path) -> None:
     text = run("info", model)
     assert "fr-en, fr-loud" in text
     assert "by default fr-en 2-2, fr-loud 2-2" in text
+    assert "none; a selector cannot be trained for a model of several language pairs yet" in text
     assert [line.split()[:2] for line in text.split("\n\n")[1].splitlines()[-2:]] == [
         ["fr-loud", "2-1"],
         ["fr-loud", "2-2"],
@@ -95,5 +97,8 @@ def test_compare_and_oracle_take_a_language(model: Path, tmp_path: Path) -> None
 
 
 def test_distill_into_a_language(model: Path, tmp_path: Path) -> None:
-    run("distill", model, "--source", tmp_path / "in", "--out", tmp_path / "out", "--to", "loud", "--beam", 1)
+    out, beam = tmp_path / "out", ("--beam", 1)
+    said = run("distill", model, "--source", tmp_path / "in", "--out", out, "--to", "loud", *beam)
+    corpus = f"train: {{source: {out / 'distilled.fr'}, target: {out / 'distilled.loud'}}}"
+    assert f"train on it: in data.pairs of a recipe, write at fr-loud  {corpus}" in said
     assert {"distilled.fr", "distilled.loud"} <= {path.name for path in (tmp_path / "out").iterdir()}

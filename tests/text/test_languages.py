@@ -188,10 +188,10 @@ def test_messages_name_the_pair(tmp_path):
     good, few = tsv(tmp_path / "a.tsv", counting_pairs()), tsv(tmp_path / "b.tsv", spanish_pairs()[:60])
     with pytest.raises(UserError, match="the en-es training corpus is too small to hold out 50 pairs"):
         run(tmp_path, config(pair("en-fr", good), pair("en-es", few)))
-    with pytest.raises(UserError, match=r"no pair of the en-es training corpus is usable \(0 of 60 pairs.*held out"):
+    with pytest.raises(UserError, match=r"all of the en-es training corpus is validation text .* give other files as"):
         run(tmp_path, config(pair("en-fr", good), pair("en-es", few, few)))
     empty = tsv(tmp_path / "c.tsv", [("", "x")])
-    with pytest.raises(UserError, match="no pair of the en-es validation corpus is usable"):
+    with pytest.raises(UserError, match="none of the pairs of the en-es validation corpus is usable"):
         run(tmp_path, config(pair("en-fr", good), pair("en-es", good, empty)))
 
 
@@ -210,6 +210,17 @@ def test_text_is_paired_with_itself_and_has_a_mask(tmp_path):
     assert json.loads((prepared.folder / "prepared.json").read_text())["data"]["train"]["text"] == str(path)
 
 
+def test_messages_on_a_text_speak_of_sentences(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("one\n" * 3 + "two\n")
+    text = DataConfig(train=CorpusConfig(text=path), hold_out=50)
+    with pytest.raises(UserError, match="too small to hold out 50 sentences, it has only 2 different sentences"):
+        run(tmp_path, text)
+    path.write_text("\n\n")
+    with pytest.raises(UserError, match=r"none of the sentences of the .* usable \(0 of 2 sentences kept \(2 empty\)"):
+        run(tmp_path, text)
+
+
 def section(**keys) -> dict:
     corpus = {"tsv": "x.tsv"}
     both = [
@@ -222,14 +233,17 @@ def section(**keys) -> dict:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({}, "data: give exactly one of train and pairs$"),
-        ({"pairs": []}, "exactly one of train and pairs"),
-        (section(train={"tsv": "y"}), "exactly one of train and pairs"),
+        ({}, "data: there is nothing to train on: give train, or pairs"),
+        ({"pairs": []}, "nothing to train on"),
+        (section(train={"tsv": "y"}), "train and pairs are both given"),
         (section(valid={"tsv": "y"}), r"leave out data\.valid"),
         (section(source_language="en"), r"leave out data\.source_language"),
         (section(pairs=section()["pairs"] * 2), "the pair en-fr is there twice"),
         (section(pairs={"en-fr": "x"}), r"data\.pairs: input should be a valid list"),
-        (section(pairs=[{"source_language": "en", "train": {"tsv": "x"}}]), r"data\.pairs\.0\.target_language: field"),
+        (
+            section(pairs=[{"source_language": "en", "train": {"tsv": "x"}}]),
+            r"data\.pairs\.1\.target_language \(counted from 1\): f",
+        ),
         (
             {"pairs": [{"source_language": "../en", "target_language": "fr", "train": {"tsv": "x"}}]},
             "write '../en' as a language code",
@@ -243,6 +257,15 @@ def section(**keys) -> dict:
         ({"train": {"text": "x", "tsv": "y"}}, "exactly one of"),
         ({"train": {"text": "x"}, "valid": {"tsv": "y"}}, "a text in each corpus or in none"),
         ({"train": {"text": "x"}, "masked": 1}, r"data\.masked: input should be less than 1"),
+        ({"train": {"text": "x"}, "source_language": "en", "target_language": "fr"}, "a text has one language"),
+        (
+            {"pairs": [{"source_language": "en", "target_language": "fr", "train": {"text": "x"}}]},
+            "one language: leave out the target_language fr",
+        ),
+        ({"train": {"tsv": "x"}, "masked": 0.3}, "masked has no effect without a text"),
+        ({"train": {"tsv": "x"}, "sampling": "temperature"}, "sampling has no effect with one language pair"),
+        ({"train": {"tsv": "x"}, "temperature": 2}, "temperature has no effect with one language pair"),
+        (section(temperature=2), "temperature has no effect where sampling is each"),
     ],
 )
 def test_bad_pairs_give_one_line(tmp_path, data, words):
@@ -261,5 +284,20 @@ def test_corpora_tags_and_languages():
     several = DataConfig(**section())
     assert several.tags == {"en-fr": "<2fr>", "en-es": "<2es>"}
     assert several.languages == ("en", "es, fr")
-    texts = [{"source_language": code, "target_language": code, "train": {"text": code}} for code in ("en", "fr")]
-    assert DataConfig(pairs=texts).tags == {}
+
+
+def test_a_text_has_one_language():
+    one = DataConfig(source_language="en", train=CorpusConfig(text="x"))
+    assert one.languages == ("en", "en")
+    texts = [{"source_language": code, "train": {"text": code}} for code in ("en", "fr")]
+    several = DataConfig(pairs=texts)
+    assert (several.tags, several.languages) == ({}, ("en, fr", "en, fr"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [section(), section(sampling="temperature", temperature=2.0), {"train": {"text": "x"}, "source_language": "en"}],
+)
+def test_what_is_written_out_can_be_read_again(data):
+    config = DataConfig.model_validate(data)
+    assert DataConfig.model_validate(config.model_dump(mode="json")) == config

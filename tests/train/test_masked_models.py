@@ -11,6 +11,7 @@ import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.recipe_file import read_recipe
+from anydepth.selecting import check_model
 
 SHORT = ["train.checkpoint_every=2", "train.log_every=2", "train.valid_every=100"]
 
@@ -52,6 +53,14 @@ def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
     with pytest.raises(UserError, match="does not translate"):
         model.translate(["le chat"])
     assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")
+    with pytest.raises(UserError, match="an encoder alone"):
+        model.between(target="en")
+    with pytest.raises(UserError, match="was not trained on 'en'; it has: fr"):
+        model.between("en")
+    with pytest.raises(UserError, match="an encoder alone"):
+        check_model(model)
+    assert model.languages == ("fr", "fr")
+    assert "- sentences read: 3000" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
     done = command("info", tmp_path / "run")
     assert done.returncode == 0
     assert b"2-0" in done.stdout

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import BatchSize, Beam, Device, From, LengthPenalty, Model, Threads, To, errors, load_translator
+from anydepth.cli.app import (
+    BatchSize,
+    Beam,
+    CutLong,
+    Device,
+    From,
+    LengthPenalty,
+    Model,
+    Threads,
+    To,
+    errors,
+    load_translator,
+)
 from anydepth.cli.families import results
 
 if TYPE_CHECKING:
@@ -24,6 +36,7 @@ def calibrate(
     sentences: Annotated[
         int, typer.Option(min=1, help="At most so many are timed at batch 1, spread over the lengths that occur.")
     ] = 200,
+    cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
     device: Device = "auto",
@@ -46,6 +59,7 @@ def calibrate(
         batch_size=batch_size,
         repeats=repeats,
         timing_sentences=sentences,
+        cut_long=cut_long,
         source_name=source.name,
         reference_name=reference.name,
         console=errors,

@@ -36,10 +36,10 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
     parameters, views = list(translator.model.parameters()), _views(translator)
     return {
         "folder": str(folder),
-        "languages": list(translator.languages),
+        "languages": list(translator.languages) if translator.translates else [translator.languages[0]],
         "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
         "vocabulary": translator.tokenizer.vocabulary_size,
-        **config.model_dump(include={"width", "heads", "ffn", "share_embeddings", "max_length"}),
+        **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
         "encoder_weights": _numbered(config.encoder_pattern),
         "decoder_weights": _numbered(config.decoder_pattern),
         "parameters": sum(one.numel() for one in parameters),
@@ -49,13 +49,14 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
         "default_depth": None if translator.must_choose else menu.default.name,
         "measured_on": menu.measured_on,
         "selector": _selector(translator),
+        "why_no_selector": translator.why_no_selector,
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
     }
 
 
 def _views(translator: "Translator") -> "list[Translator]":
     """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
-    if len(translator.pairs) == 1:
+    if len(translator.pairs) == 1 or not (translator.translates or translator.must_choose):
         return [translator]
     whole = [translator] if translator.menu.measured_on and not translator.must_choose else []
     return [*whole, *(translator.between(pair.source, pair.target) for pair in translator.pairs)]
@@ -105,43 +106,64 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
     console.print()
     of_pairs = ["pair"] if facts["pairs"] else []
-    table = plain_table(console, "", *of_pairs, "depth", "parameters", "MB", "BLEU", "chrF", "ms/sentence")
+    figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
+    table = plain_table(console, "", *of_pairs, "depth", "parameters", "MB", *figures)
     for one in facts["depths"]:
-        seconds = one["seconds_per_sentence"]
         table.add_row(
             *(one.get(key, "") for key in of_pairs),
             one["depth"],
             f"{one['parameters']:,}",
             _megabytes(one["bytes"]),
-            _figure(one["bleu"]),
-            _figure(one["chrf"]),
-            _figure(None if seconds is None else 1000 * seconds),
+            *(_figures(one) if figures else ()),
         )
     console.print(table)
 
 
+def _translates(facts: dict[str, Any]) -> bool:
+    """Or is an encoder alone."""
+    return bool(facts["decoder_weights"])
+
+
 def _rows(facts: dict[str, Any]) -> dict[str, str]:
-    source, target = facts["languages"]
+    one_language = not _translates(facts) and not any("," in name for name in facts["languages"])
     embeddings = {"all": "one matrix", "target": "target and output share one", "none": "three matrices"}
     return {
         "model": facts["folder"],
-        "languages": f"{source} to {target}",
+        "language" if one_language else "languages": " to ".join(facts["languages"]),
         **({"pairs": ", ".join(facts["pairs"])} if facts["pairs"] else {}),
         "vocabulary": f"{facts['vocabulary']:,} sub-words; embeddings: {embeddings[facts['share_embeddings']]}",
         "size": f"width {facts['width']}, {facts['heads']} heads, feed-forward {facts['ffn']}",
+        **_layer_options(facts),
         "encoder": _layers(facts["encoder_weights"]),
         "decoder": _layers(facts["decoder_weights"]),
         "parameters": f"{facts['parameters']:,}, each counted once",
         "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
         "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
         "depths": f"{len(facts['depths'])}; by default {_defaults(facts)}",
+        **(_rows_of_figures(facts) if _translates(facts) else {"measured": "not here; `anydepth perplexity` does it"}),
+    }
+
+
+def _rows_of_figures(facts: dict[str, Any]) -> dict[str, str]:
+    return {
         **_measured_rows(facts),
-        "selector": _kind(facts["selector"]),
+        "selector": _kind(facts["selector"], facts["why_no_selector"]),
         "calibration": _calibrations(facts["calibrations"]),
     }
 
 
+def _layer_options(facts: dict[str, Any]) -> dict[str, str]:
+    """What is unusual of all layers."""
+    from anydepth.config import ModelConfig
+
+    fields = ModelConfig.model_fields
+    unusual = [f"{key} {facts[key]}" for key in ("norm", "residual") if facts[key] != fields[key].default]
+    return {"layers": ", ".join(unusual)} if unusual else {}
+
+
 def _layers(weights: list[int]) -> str:
+    if not weights:
+        return "none"
     count = f"{len(weights)} layer{'s' if len(weights) > 1 else ''}"
     if len(set(weights)) == len(weights):
         return count
@@ -177,9 +199,9 @@ def _measured(on: dict[str, Any]) -> str:
     )
 
 
-def _kind(selector: dict[str, Any] | None) -> str:
+def _kind(selector: dict[str, Any] | None, why_none: str | None) -> str:
     if selector is None:
-        return "none; `anydepth select` trains one"
+        return f"none; {why_none or '`anydepth select` trains one'}"
     if "problem" in selector:
         return str(selector["problem"])
     return f"by {selector['kind']}, threshold {selector['threshold']:g}"
@@ -197,6 +219,11 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.1f}"
+
+
+def _figures(depth: dict[str, Any]) -> list[str]:
+    seconds = depth["seconds_per_sentence"]
+    return [_figure(value) for value in (depth["bleu"], depth["chrf"], None if seconds is None else 1000 * seconds)]
 
 
 def _figure(value: float | None) -> str:

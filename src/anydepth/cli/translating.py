@@ -143,17 +143,19 @@ def distill(
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, errors)
     if counts.kept:
-        errors.print(
-            f"train on it: --set {_training_data(*(out / name for name in output_names(translator.languages)))}"
-        )
+        corpus = _corpus(*(out / name for name in output_names(translator.languages)))
+        if translator.pair is None:
+            errors.print(f"train on it: --set {shlex.quote(f'data.train={corpus}')}")
+        else:
+            errors.print(f"train on it: in data.pairs of a recipe, write at {translator.pair}  train: {corpus}")
     else:
         errors.print("no line was kept, so there is nothing to train on: look at the source, or raise --max-length")
 
 
-def _training_data(source: Path, target: Path) -> str:
-    """The setting for `train`, quoted for a shell and for YAML within it."""
+def _corpus(source: Path, target: Path) -> str:
+    """In YAML, on one line."""
     one, other = (
         str(p) if re.fullmatch(r"[\w./-]+", str(p)) else json.dumps(str(p), ensure_ascii=False)
         for p in (source, target)
     )
-    return shlex.quote(f"data.train={{source: {one}, target: {other}}}")
+    return f"{{source: {one}, target: {other}}}"

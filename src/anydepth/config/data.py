@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -51,10 +51,26 @@ class PairConfig(Section):
 
     source_language: str = Field(description="language code of the source")
     target_language: str = Field(
-        description="language code of the target; where there are several, the source begins with a tag such as `<2fr>`"
+        description="language code of the target, which a `text` has not; where there are several, the source begins "
+        "with a tag such as `<2fr>`"
     )
     train: CorpusConfig = Field(description="the training corpus")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_text_needs_no_target(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "source_language" in values and "target_language" not in values:
+            train = values.get("train")
+            if isinstance(train, dict) and train.get("text") is not None:
+                return {**values, "target_language": values["source_language"]}
+        return values
+
+    @model_validator(mode="after")
+    def _a_text_has_one_language(self) -> "PairConfig":
+        if self.train.text is not None and self.target_language != self.source_language:
+            raise ValueError(f"a text has one language: leave out the target_language {self.target_language}")
+        return self
 
     @property
     def name(self) -> str:
@@ -89,7 +105,8 @@ class DataConfig(Section):
     hold_out: int = Field(
         1000,
         ge=1,
-        description="pairs held out of train for validation, no source shared, if `valid` is not given",
+        description="pairs, or sentences of a text, held out of train for validation, no source shared, if `valid` is "
+        "not given",
     )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
     tokenizer: Path | None = Field(
@@ -105,15 +122,20 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _train_or_pairs(self) -> "DataConfig":
-        if (self.train is None) == (not self.pairs):
-            raise ValueError("give exactly one of train and pairs")
+        if self.train is None and not self.pairs:
+            raise ValueError("there is nothing to train on: give train, or pairs for several language pairs")
+        if self.train is not None and self.pairs:
+            raise ValueError("train and pairs are both given: leave out one, or change the train of a pair in pairs")
         if self.pairs and self.valid is not None:
             raise ValueError("with pairs each of them has a valid of its own: leave out data.valid")
-        fields = type(self).model_fields
         for key in ("source_language", "target_language"):
-            if self.pairs and getattr(self, key) != fields[key].default:
+            if self.pairs and self._is_changed(key):
                 raise ValueError(f"with pairs each of them names its languages: leave out data.{key}")
         return self
+
+    def _is_changed(self, key: str) -> bool:
+        """Not whether it was given: a recipe that was read back from a run gives all keys."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_validator(mode="after")
     def _pairs_have_names(self) -> "DataConfig":
@@ -133,6 +155,20 @@ class DataConfig(Section):
         kinds = {corpus.text is not None for pair in self.corpora for corpus in pair.corpora}
         if len(kinds) > 1:
             raise ValueError("give a text in each corpus or in none: a model learns to translate or to fill in")
+        has_target = self._is_changed("target_language") and self.target_language != self.source_language
+        if self.is_text and has_target:
+            raise ValueError("a text has one language: leave out data.target_language")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_have_an_effect(self) -> "DataConfig":
+        for key in ("sampling", "temperature"):
+            if len(self.corpora) == 1 and self._is_changed(key):
+                raise ValueError(f"{key} has no effect with one language pair: leave it out")
+        if self.sampling == "each" and self._is_changed("temperature"):
+            raise ValueError("temperature has no effect where sampling is each: set sampling to temperature")
+        if not self.is_text and self._is_changed("masked"):
+            raise ValueError("masked has no effect without a text: leave it out")
         return self
 
     @property
@@ -140,8 +176,10 @@ class DataConfig(Section):
         """All language pairs, one or several."""
         if self.train is None:
             return self.pairs
-        languages = {"source_language": self.source_language, "target_language": self.target_language}
-        return [PairConfig(**languages, train=self.train, valid=self.valid)]
+        target = self.target_language if self.train.text is None else self.source_language
+        return [
+            PairConfig(source_language=self.source_language, target_language=target, train=self.train, valid=self.valid)
+        ]
 
     @property
     def is_text(self) -> bool:

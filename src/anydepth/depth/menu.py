@@ -100,10 +100,13 @@ class DepthMenu:
         name = name.strip()
         if name not in self._entries:
             parse_depth(name)  # a better message for what is no depth at all
-            names = list(self._entries)
-            shown = ", ".join(names if len(names) <= 40 else [*names[:20], "...", *names[-3:]])
-            raise UserError(f"this model has no depth {name}; it has: {shown}")
+            raise UserError(f"this model has no depth {name}; it has: {self._shown_names}")
         return self._entries[name]
+
+    @property
+    def _shown_names(self) -> str:
+        names = self.names
+        return ", ".join(names if len(names) <= 40 else [*names[:20], "...", *names[-3:]])
 
     @property
     def names(self) -> list[str]:
@@ -167,7 +170,14 @@ class PairMenu(DepthMenu):
         return self._whole
 
     def __getitem__(self, name: str | None) -> MenuEntry:
-        return super().__getitem__(self._short(name) if isinstance(name, str) else name)
+        if not isinstance(name, str):
+            return super().__getitem__(name)
+        there = self._whole._entries.get(name.strip())
+        if there is not None and there.pair not in (None, self.pair):
+            raise UserError(
+                f"{there.name} is of the pair {there.pair}: for {self.pair} take one of {self._shown_names}"
+            )
+        return super().__getitem__(self._short(name.strip()))
 
     @property
     def measured_on(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def calibrate(
     batch_size: int = 32,
     repeats: int = 3,
     timing_sentences: int = 200,
+    cut_long: bool = False,
     source_name: str = "",
     reference_name: str = "",
     console: Console | None = None,
@@ -45,12 +46,12 @@ def calibrate(
     """
     _check(sources, references, repeats, timing_sentences)
     translator.hypotheses([], beam=beam, length_penalty=length_penalty, batch_size=batch_size)  # refuses bad options
-    lengths = _lengths(translator, sources)
+    lengths = _lengths(translator, sources, cut_long)
     by_length = sorted((i for i, length in enumerate(lengths) if length > 1), key=lambda i: -lengths[i])
     plan = _Plan(
         translator,
         sources,
-        {"beam": beam, "length_penalty": length_penalty},
+        {"beam": beam, "length_penalty": length_penalty, "cut_long": cut_long},
         singles=spread(by_length, timing_sentences),
         batches=[by_length[start : start + batch_size] for start in range(0, len(by_length), batch_size)],
     )
@@ -165,13 +166,13 @@ def _check(sources: Sequence[str], references: Sequence[str], repeats: int, timi
         raise UserError("without a pass and a sentence nothing is measured: give 1 or more of each")
 
 
-def _lengths(translator: Translator, sources: Sequence[str]) -> list[int]:
+def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> list[int]:
     """As the encoder reads them, as in select/cost.py."""
-    found = translator.tokenizer.encode_many(sources)
+    found, limit = translator.tokenizer.encode_many(sources), translator.longest_source
     for number, length in enumerate(map(len, found), 1):
-        if length > translator.longest_source:
+        if length > limit and not cut_long:
             raise UserError(
-                f"line {number:,} of the source has {length:,} sub-words, the limit is {translator.longest_source:,}: "
-                "leave it out, with its reference"
+                f"line {number:,} of the source has {length:,} sub-words, the limit is {limit:,}: "
+                "leave it out, with its reference, or cut it with --cut-long"
             )
-    return [len(translator.as_read(ids)) for ids in found]
+    return [len(translator.as_read(ids[:limit])) for ids in found]

@@ -23,6 +23,13 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     return records
 
 
+def is_foreign(run: Path) -> bool:
+    """Whether there is something, but neither a record nor the beginning of one."""
+    start = '{"kind": "'
+    text = (run / LOG).read_text("utf-8", "replace")
+    return text[: len(start)] != start[: len(text)]
+
+
 def step_of(line: str) -> float:
     """Infinite for what is no record, such as a torn last line."""
     try:

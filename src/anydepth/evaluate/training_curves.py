@@ -86,7 +86,9 @@ def depth_curves(runs: Sequence[TrainingRun]) -> bytes | None:
         plain_axes(axes)
         steps_across(axes)
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        values = [0.0, *(value for _, _, curve in lines for value in curve.values)]
+        room = 0.06 * (max(values) - min(values)) or 0.5  # a curve along the frame is hard to see
+        axes.set_ylim(min(values) - room, max(values) + room)
     entries = {run.label: line(colour) for colour, run in coloured.items()}
     entries |= {"expected: the sum of the probabilities": line(INK), "selected": line(INK, linestyle="--")}
     legend(figure, entries, min(3, len(entries)))

@@ -138,8 +138,7 @@ def _rows_of_moments(run: TrainingRun, side: str) -> list[tuple[str, list[float]
 
 
 def _pair_names(rows: Iterable[str], selected: dict[str, int]) -> list[str]:
-    shown = {pair: "" if pair == WITHOUT_PAIRS else pair for pair in rows}
-    return [f"{name} ({selected[pair]})".strip() if pair in selected else name for pair, name in shown.items()]
+    return [f"{pair} ({selected[pair]})" if pair in selected else pair for pair in rows]
 
 
 def sides_of(found: Iterable[Iterable[str]]) -> list[str]:

@@ -35,8 +35,9 @@ PICTURES = (
     Picture(
         "gradients-bottom.png",
         "Gradients of the lowest layers",
-        "All on one scale. Where they are far below the layers above, the gradient vanishes on its way down (Figure 2 "
-        "of Li et al. 2020).",
+        "Layers 1, 2 and 4, as far as there are, of the decoder, or of the encoder where there is no decoder; all on "
+        "one scale. Where layer 1 is far below the others, the gradient vanishes on its way down (Figure 2 of Li et "
+        "al. 2020).",
         training_curves.bottom_gradients,
     ),
     Picture(
@@ -101,11 +102,13 @@ def draw(runs: Sequence[TrainingRun]) -> dict[str, bytes]:
 
 
 def render(runs: Sequence[TrainingRun], pictures: dict[str, bytes]) -> str:
+    kinds = {run.loss_name for run in runs}
+    loss = "NLL" if kinds == {"nll"} else "loss" if kinds == {"loss"} else "NLL or loss"
     return render_page(
         "training.html.j2",
         pictures,
         labels=[run.label for run in runs],
-        headers=["run", "steps", "training loss", "validation loss", "layers", "selected", ""],
+        headers=["run", "steps", f"training {loss}", f"validation {loss}", "layers", "selected", ""],
         rows=[_row(run) for run in runs],
         shown=[picture for picture in PICTURES if picture.file in pictures],
         versions=versions(),

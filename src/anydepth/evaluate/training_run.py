@@ -11,8 +11,9 @@ import numpy as np
 
 from anydepth.errors import UserError
 from anydepth.evaluate.heat_maps import Grid
-from anydepth.evaluate.run_log import LOG, read_log
+from anydepth.evaluate.run_log import LOG, is_foreign, read_log
 
+FINISHED = "finished.json"
 Record = dict[str, Any]
 
 
@@ -153,10 +154,14 @@ def read_run(label: str, run: Path) -> TrainingRun:
     if not (run / LOG).is_file():
         raise UserError(f"{run} is not the folder of a run: it has no {LOG}")
     found = TrainingRun.of(label, read_log(run))
-    if not found.train:
-        advice = "wait until train.log_every updates are done, or give another run"
-        raise UserError(f"{run / LOG} has no record of training yet: {advice}")
-    return found
+    if found.train:
+        return found
+    if is_foreign(run):
+        raise UserError(f"{run / LOG} is no log of a run: give the folder of a run")
+    if found.diverged or (run / FINISHED).exists():
+        raise UserError(f"{run} ended before its first log record: train again with a lower train.log_every")
+    advice = "wait until train.log_every updates are done, or give another run"
+    raise UserError(f"{run / LOG} has no record of training yet: {advice}")
 
 
 def in_order(sides: Iterable[str]) -> list[str]:

@@ -114,11 +114,9 @@ class Journal(BaseModel):
         earlier = self.identity.options
         same |= {name.replace("_", " "): earlier.get(name) == value for name, value in identity.options.items()}
         changed = [name for name, is_same in same.items() if not is_same]
-        if changed:
-            raise UserError(
-                f"{self._folder} was begun with another {', '.join(changed)}: "
-                "give the same command to go on, or another --out"
-            )
+        if changed:  # with the languages, tag and layers change by themselves
+            what = f"another {', '.join(changed)}" if same["languages"] else "other languages"
+            raise UserError(f"{self._folder} was begun with {what}: give the same command to go on, or another --out")
 
     def _write(self) -> None:
         write_atomically(self._folder / JOURNAL, self.model_dump_json(indent=1) + "\n")

@@ -14,7 +14,7 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate
 from anydepth.infer.hypothesis import Hypothesis, TooLongError
-from anydepth.infer.languages import LanguagePair, ambiguous, differ, matching
+from anydepth.infer.languages import LanguagePair, ambiguous, differ, encoder_alone, matching
 from anydepth.infer.options import TranslationOptions
 from anydepth.infer.search import search_each
 from anydepth.model import Transformer
@@ -55,7 +55,7 @@ class Translator:
 
         Where it does not matter which one a text is of, as in a model of one pair, there is nothing to choose.
         """
-        found = matching(self.pairs, source, target)
+        found = matching(self.pairs, source, target, self.translates)
         if len(found) > 1 and self.must_choose:
             raise ambiguous(found)
         if len(found) > 1 or len(self.pairs) == 1:
@@ -66,9 +66,31 @@ class Translator:
         return chosen
 
     @property
+    def translates(self) -> bool:
+        """Or is an encoder alone."""
+        return self.model.config.decoder_layers > 0
+
+    @property
     def must_choose(self) -> bool:
         """Whether it can translate nothing before a language pair is chosen."""
         return differ(self.pairs, self.menu)
+
+    @property
+    def why_no_selector(self) -> str | None:
+        """If none can be trained for it, the reason."""
+        weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
+        if not self.translates:
+            return "this model is an encoder alone: a selector is for models that translate"
+        if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
+            return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
+        if len(self.menu) == 1:
+            return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
+        if weighted:
+            return (
+                f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}: "
+                "it is for models with several plain depths, such as tied-multi"
+            )
+        return None
 
     @cached_property
     def selector(self) -> LearntSelector | None:
@@ -130,14 +152,16 @@ class Translator:
         return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
 
     def _check_can_translate(self) -> None:
-        if self.model.config.decoder_layers == 0:
-            raise UserError("this model is an encoder alone, for masked words: it does not translate")
+        if not self.translates:
+            raise encoder_alone()
         if self.must_choose:
             raise ambiguous(self.pairs)
 
     def _check_depth(self, depth: Depth) -> None:
         """Refuse what cannot be, before anyone waits for it."""
         if depth == AUTO and self.selector is None:
+            if self.why_no_selector is not None:
+                raise UserError(f"`auto` needs a selector; {self.why_no_selector}")
             raise UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
         if depth != AUTO and (isinstance(depth, str) or not isinstance(depth, Sequence | Selector)):
             self.menu[depth]

@@ -82,17 +82,12 @@ def _usable(translator: Translator, source: Path, reference: Path, console: Cons
 
 def check_model(translator: Translator) -> Path:
     """Before hours of work, not after. The model's folder is returned."""
-    folder = translator.folder
+    folder, reason = translator.folder, translator.why_no_selector
+    if reason is not None:
+        raise UserError(reason)
     if folder is None or not os.access(folder, os.W_OK):
         raise UserError(f"a selector is saved inside the model folder, and {folder} cannot be written to: copy it")
-    if translator.must_choose or translator.tag is not None:
-        raise UserError("a selector cannot be trained for a model of several language pairs yet: name a depth instead")
-    if len(translator.menu) == 1:
-        raise UserError(f"this model has one depth only, {translator.menu.deepest.name}: there is nothing to choose")
     refuse_newer(folder, translator.fingerprint)
-    weighted = [entry.name for entry in translator.menu if entry.subnetwork.is_weighted]
-    if weighted:
-        raise UserError(f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}")
     return folder
 
 

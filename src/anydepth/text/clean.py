@@ -34,7 +34,7 @@ class CleaningCounts:
     def to_json(self) -> dict[str, int]:
         return asdict(self)
 
-    def summary(self) -> str:
+    def summary(self, items: str = "pairs") -> str:
         reasons = {
             "empty": self.empty,
             "too long": self.too_long,
@@ -43,7 +43,7 @@ class CleaningCounts:
             "held out": self.held_out,
         }
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-        return f"{self.kept:,} of {self.read:,} pairs kept" + (f" ({left_out})" if left_out else "")
+        return f"{self.kept:,} of {self.read:,} {items} kept" + (f" ({left_out})" if left_out else "")
 
 
 def digest(text: str, key: bytes = b"") -> int:

@@ -43,22 +43,26 @@ class Part:
         """As messages call it."""
         return f"{self.pair.name} training corpus" if self.prefix else "training corpus"
 
+    @property
+    def items(self) -> str:
+        """What messages call that of which it has many."""
+        return "pairs" if self.pair.train.text is None else "sentences"
+
     def check_training(self) -> None:
-        _check_usable(self.training_corpus, self.train_counts)
+        self._check_usable(self.training_corpus, self.train_counts)
 
     def check_validation(self) -> None:
-        _check_usable(self.training_corpus.replace("training", "validation"), self.valid_counts)
+        self._check_usable(self.training_corpus.replace("training", "validation"), self.valid_counts)
+
+    def _check_usable(self, corpus: str, counts: CleaningCounts) -> None:
+        if counts.kept == 0:
+            raise UserError(
+                f"none of the {self.items} of the {corpus} is usable ({counts.summary(self.items)}): "
+                "look at the files, or relax data.max_tokens and data.max_ratio"
+            )
 
     def valid_seen_in_train(self) -> int:
         return sum(digest(source) in self.seen for source, _ in self.valid)
-
-
-def _check_usable(corpus: str, counts: CleaningCounts) -> None:
-    if counts.kept == 0:
-        raise UserError(
-            f"no pair of the {corpus} is usable ({counts.summary()}): "
-            "look at the files, or relax data.max_tokens and data.max_ratio"
-        )
 
 
 def file_prefix(pair: PairConfig, pairs: Sequence[PairConfig]) -> str:
@@ -69,9 +73,11 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
     """Write the cleaned pairs to train on, and find those to validate with."""
     cleaner = Cleaner(config)
     part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
-    cleaned = watched(bar, f"cleaned pairs of the {part.training_corpus}", cleaner.clean(read_pairs(pair.train)))
+    what = f"cleaned {part.items} of the {part.training_corpus}"
+    cleaned = watched(bar, what, cleaner.clean(read_pairs(pair.train)))
     if pair.valid is None:
-        _hold_out(part, cleaned, HoldOut(config.hold_out, seed, f"the {part.training_corpus}"), folder)
+        hold_out = HoldOut(config.hold_out, seed, f"the {part.training_corpus}", part.items)
+        _hold_out(part, cleaned, hold_out, folder)
     else:
         valid_cleaner = Cleaner(config.model_copy(update={"deduplicate": False}))
         part.valid, part.valid_counts = list(valid_cleaner.clean(read_pairs(pair.valid))), valid_cleaner.counts
@@ -106,7 +112,7 @@ def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Pa
     held_out = counts.held_out
     counts.kept -= held_out
     if held_out > counts.kept:
-        raise hold_out.too_small(f"only {counts.kept} pairs that share no source with them")
+        raise hold_out.too_small(f"only {counts.kept} {part.items} that share no source with them")
     part.valid = list(valid.items())
     part.valid_counts = CleaningCounts(read=held_out, kept=len(valid), duplicates=held_out - len(valid))
 
@@ -125,7 +131,11 @@ def leave_out_held_out(parts: Sequence[Part], folder: Path) -> None:
     held_out = {digest(side) for part in parts for pair in part.valid for side in pair}
     for part in parts:
         _leave_out(part, held_out, folder)
-        part.check_training()
+        if part.train_counts.kept == 0:
+            raise UserError(
+                f"all of the {part.training_corpus} is validation text of this or another pair: "
+                "give other files as valid"
+            )
 
 
 def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
@@ -147,7 +157,7 @@ def encode_part(
 ) -> None:
     """Write the tokens to train on, with the tag as the first one of each source, and the text to validate with."""
     first = [] if tag is None else [tag]
-    train = watched(bar, f"encoded pairs of the {part.training_corpus}", read_back(folder, part.train))
+    train = watched(bar, f"encoded {part.items} of the {part.training_corpus}", read_back(folder, part.train))
     with StoreWriter(folder, part.train, tokenizer.vocabulary_size) as store:
         for _, source_ids, target_ids in _encode(train, tokenizer, first, max_tokens, part.train_counts):
             store.add(source_ids, target_ids)

@@ -59,8 +59,8 @@ class HoldOut:
     to `see`, then ask with `in`: all pairs with a held-out source stay out of training.
     """
 
-    def __init__(self, size: int, seed: int, corpus: str = "the training corpus") -> None:
-        self.size, self.corpus = size, corpus
+    def __init__(self, size: int, seed: int, corpus: str = "the training corpus", items: str = "pairs") -> None:
+        self.size, self.corpus, self.items = size, corpus, items
         self._key = b"%d" % seed
         # Twice as many as are held out, to know whether at least as many remain to train on.
         self._room = 2 * size
@@ -83,7 +83,9 @@ class HoldOut:
     def choose(self) -> None:
         """Fix the choice, once every source has been seen."""
         if len(self._lowest) < self._room:
-            raise self.too_small(f"only {len(self._lowest)} different source sentences")
+            raise self.too_small(
+                f"only {len(self._lowest)} different {'source ' if self.items == 'pairs' else ''}sentences"
+            )
         self._chosen = frozenset(heapq.nsmallest(self.size, self._lowest))
 
     def __contains__(self, source: str) -> bool:
@@ -92,6 +94,6 @@ class HoldOut:
 
     def too_small(self, reason: str) -> UserError:
         return UserError(
-            f"{self.corpus} is too small to hold out {self.size} pairs, it has {reason}: "
+            f"{self.corpus} is too small to hold out {self.size} {self.items}, it has {reason}: "
             "lower data.hold_out, or give it a corpus for validation, `valid`"
         )
