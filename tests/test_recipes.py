@@ -29,7 +29,7 @@ def settings_for(path, folder, teacher):
     if "pairs" in recipe["data"]:
         others = dict(zip(files, map(str, write_corpus(folder, 20, "valid", seed=2)), strict=True))
         pairs = [{**pair, "train": files, "valid": others} for pair in recipe["data"]["pairs"]]
-        return [f"data.pairs={json.dumps(pairs)}"]
+        return [f"data.pairs={json.dumps(pairs)}", "data.keep_out=[]"]
     corpus = json.dumps({"text": str(source)} if "text" in recipe["data"]["train"] else files)
     taught = [f"teacher.model={teacher}", "data.max_tokens=40"] if "teacher" in recipe else []
     return [f"data.train={corpus}", f"data.valid={corpus}", *taught]

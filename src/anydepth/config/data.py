@@ -108,6 +108,9 @@ class DataConfig(Section):
         description="pairs, or sentences of a text, held out of train for validation, no source shared, if `valid` is "
         "not given",
     )
+    keep_out: list[Path] = Field(
+        [], description="text files such as test sets: what has one of their lines on either side is not trained on"
+    )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
     tokenizer: Path | None = Field(
         None, description="a model, a run or a tokenizer.model whose sub-words to use; `vocabulary` is then not used"

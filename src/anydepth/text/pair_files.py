@@ -41,8 +41,10 @@ def notes_of(config: DataConfig, seed: int, counts: dict[str, Any], folder: Path
 
 
 def what_is_prepared(config: DataConfig) -> dict[str, Any]:
-    """The keys that the files depend on. Of one language pair nothing is said that earlier versions do not know."""
+    """The keys that the files depend on. Of what is not used nothing is said that earlier versions do not know."""
     data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked"})
+    if not config.keep_out:
+        del data["keep_out"]
     if not config.pairs:
         del data["pairs"]
         for corpus in (data["train"], data["valid"] or {}):

@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from anydepth.config import DataConfig, PairConfig
 from anydepth.errors import UserError
-from anydepth.text.clean import Cleaner, CleaningCounts, digest
-from anydepth.text.corpus import Pair, read_pairs
+from anydepth.text.clean import Cleaner, CleaningCounts, digest, normalise
+from anydepth.text.corpus import Pair, read_lines, read_pairs
 from anydepth.text.pair_files import keep_pairs, read_back, write_pairs
 from anydepth.text.split import HoldOut
 from anydepth.text.store import StoreWriter
@@ -126,15 +126,17 @@ def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) ->
         yield pair
 
 
-def leave_out_held_out(parts: Sequence[Part], folder: Path) -> None:
-    """What one pair validates with may be training text of another, such as the English side of two: leave it out."""
-    held_out = {digest(side) for part in parts for pair in part.valid for side in pair}
-    for part in parts:
+def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
+    """Leave out what is to be kept out, and what another pair validates with, such as the English side of two."""
+    held_out = {digest(normalise(line)) for path in keep_out for line in read_lines(path)}
+    if len(parts) > 1:
+        held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
+    for part in parts if held_out else ():
         _leave_out(part, held_out, folder)
         if part.train_counts.kept == 0:
             raise UserError(
-                f"all of the {part.training_corpus} is validation text of this or another pair: "
-                "give other files as valid"
+                f"all of the {part.training_corpus} is text to be kept out, or to validate this or another pair with: "
+                "give other files as valid, or as data.keep_out"
             )
 
 
@@ -149,7 +151,7 @@ def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
         return False
 
     keep_pairs(folder, part.train, is_to_train_on)
-    part.seen.clear()
+    part.seen -= held_out
 
 
 def encode_part(

@@ -82,8 +82,7 @@ def _open_parts(config: DataConfig, folder: Path) -> list[PreparedPair]:
 def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
     given = _given_tokenizer(config)  # refused early if it is not there or not fit
     parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
-    if len(parts) > 1:
-        leave_out_held_out(parts, work)
+    leave_out_held_out(parts, config.keep_out, work)
     tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
     (work / "tokenizer.model").write_bytes(tokenizer.to_bytes())
     for part in parts:
