@@ -43,6 +43,8 @@ def test_a_shipped_recipe_runs_two_steps(path, tmp_path, toy_run):
         [
             *settings_for(path, tmp_path, toy_run),
             "data.vocabulary=290",
+            "model.width=64",  # else it takes a minute
+            "model.ffn=128",
             "train.steps=2",
             "train.batch_tokens=60",
             "train.valid_sentences=2",

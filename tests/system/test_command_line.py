@@ -120,10 +120,10 @@ def test_translate_refuses_what_is_no_model(tmp_path, toy_run):
 # sweep
 
 
-def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, test_files):
+def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, test_files, here):
     model = shutil.copytree(toy_run / "model", tmp_path / "model")
     source, reference = test_files
-    done = anydepth("sweep", model, "--source", source, "--reference", reference, "--out", tmp_path / "report")
+    done = here("sweep", model, "--source", source, "--reference", reference, "--out", tmp_path / "report")
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "report" / "sweep.json").read_text())
     assert [row["depth"] for row in data["models"][0]["depths"]] == ["1-1", "1-2", "2-1", "2-2"]
@@ -138,10 +138,10 @@ def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, te
 
     measured = (model / "depths.json").read_bytes()
     options = ["--source", source, "--reference", reference, "--depths", "1-1", "--no-record"]
-    assert anydepth("sweep", model, *options, "--out", tmp_path / "report").returncode == 0  # a report may be replaced
+    assert here("sweep", model, *options, "--out", tmp_path / "report").returncode == 0  # a report may be replaced
     assert (model / "depths.json").read_bytes() == measured
-    assert_one_line(anydepth("sweep", model, *options, "--out", model), "not empty and not a report")
-    assert_one_line(anydepth("sweep", "a,b", *options, "--out", tmp_path / "new"), "write NAME=a,b")
+    assert_one_line(here("sweep", model, *options, "--out", model), "not empty and not a report")
+    assert_one_line(here("sweep", "a,b", *options, "--out", tmp_path / "new"), "write NAME=a,b")
 
 
 def test_sweep_compares_models(toy_run, tmp_path, test_files):
@@ -153,7 +153,7 @@ def test_sweep_compares_models(toy_run, tmp_path, test_files):
     assert json.loads((tmp_path / "report" / "sweep.json").read_text())["comparison"]
 
 
-def test_sweep_refuses_bad_files(toy_run, tmp_path, test_files):
+def test_sweep_refuses_bad_files(toy_run, tmp_path, test_files, here):
     source, reference = test_files
     short, empty, broken = tmp_path / "short", tmp_path / "empty", tmp_path / "broken"
     short.write_text("the cat.\n")
@@ -166,12 +166,12 @@ def test_sweep_refuses_bad_files(toy_run, tmp_path, test_files):
         (tmp_path / "none", reference, ["none"]),
     ]
     for one, other, words in cases:
-        done = anydepth("sweep", toy_run, "--source", one, "--reference", other, "--out", tmp_path / "report")
+        done = here("sweep", toy_run, "--source", one, "--reference", other, "--out", tmp_path / "report")
         assert_one_line(done, *words)
-    done = anydepth("sweep", toy_run, "--source", source, "--reference", reference, "--out", tmp_path / "report",
+    done = here("sweep", toy_run, "--source", source, "--reference", reference, "--out", tmp_path / "report",
                     "--depths", "7-7")  # fmt: skip
     assert_one_line(done, "no depth 7-7")
-    done = anydepth("sweep", toy_run, "--source", source, "--reference", reference, "--out", short)
+    done = here("sweep", toy_run, "--source", source, "--reference", reference, "--out", short)
     assert_one_line(done, "report")
 
 
@@ -204,13 +204,13 @@ def recipe_with(folder, source, target, old="", new=""):
         ("data:", "data: [", ["not valid YAML"]),
     ],
 )
-def test_train_refuses_a_bad_recipe(tmp_path, old, new, words):
+def test_train_refuses_a_bad_recipe(tmp_path, old, new, words, here):
     source, target = write_corpus(tmp_path, 300)
     recipe = recipe_with(tmp_path, source, target, old, new)
-    assert_one_line(anydepth("train", recipe, "--out", tmp_path / "run"), *words)
+    assert_one_line(here("train", recipe, "--out", tmp_path / "run"), *words)
 
 
-def test_train_refuses_a_bad_corpus(tmp_path):
+def test_train_refuses_a_bad_corpus(tmp_path, here):
     source, target = write_corpus(tmp_path, 300)
     short, empty, broken, long = (tmp_path / name for name in ("short", "empty", "broken", "long"))
     short.write_text("".join(f"{pair[1]}\n" for pair in toy_pairs(299)))
@@ -228,11 +228,11 @@ def test_train_refuses_a_bad_corpus(tmp_path):
         (long, long, ["usable", "too long"]),
     ]
     for number, (one, other, words) in enumerate(cases):
-        done = anydepth("train", recipe_with(tmp_path, one, other), "--out", tmp_path / f"run{number}")
+        done = here("train", recipe_with(tmp_path, one, other), "--out", tmp_path / f"run{number}")
         assert_one_line(done, *words)
 
 
-def test_train_counts_what_it_leaves_out(tmp_path):
+def test_train_counts_what_it_leaves_out(tmp_path, here):
     source, target = write_corpus(tmp_path, 300)
     with open(source, "a") as one, open(target, "a") as other:
         one.write(
@@ -240,24 +240,22 @@ def test_train_counts_what_it_leaves_out(tmp_path):
         )
         other.write("cat " * 10_000 + "\n" + "a cat\n" + "x\n" + "a cat.\n" * 2)
     recipe = recipe_with(tmp_path, source, target)
-    done = anydepth(
-        "train", recipe, "--out", tmp_path / "run", "--set", "train.steps=2", "--set", "data.vocabulary=300"
-    )
+    done = here("train", recipe, "--out", tmp_path / "run", "--set", "train.steps=2", "--set", "data.vocabulary=300")
     assert done.returncode == 0, done.stderr
     first = done.stderr.decode().splitlines()[0]
     for words in ("read 305", "too long 1", "empty 1", "ratio 1", "duplicates", "held out"):
         assert words in first
 
 
-def test_train_refuses_other_peoples_folders_and_bad_settings(toy_recipe, tmp_path):
+def test_train_refuses_other_peoples_folders_and_bad_settings(toy_recipe, tmp_path, here):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    assert_one_line(anydepth("train", toy_recipe, "--out", tmp_path / "full"), "not empty")
-    assert_one_line(anydepth("train", toy_recipe, "--out", toy_recipe), "is a file")
-    assert_one_line(anydepth("train", tmp_path / "no.yaml", "--out", tmp_path / "run"), "there is no recipe")
-    assert_one_line(anydepth("train", toy_recipe), "--out")
+    assert_one_line(here("train", toy_recipe, "--out", tmp_path / "full"), "not empty")
+    assert_one_line(here("train", toy_recipe, "--out", toy_recipe), "is a file")
+    assert_one_line(here("train", tmp_path / "no.yaml", "--out", tmp_path / "run"), "there is no recipe")
+    assert_one_line(here("train", toy_recipe), "--out")
     for setting, words in (("train.steps", "key=value"), ("train.x.y=1", "no key"), ("data=3", "data")):
-        assert_one_line(anydepth("train", toy_recipe, "--out", tmp_path / "run", "--set", setting), words)
+        assert_one_line(here("train", toy_recipe, "--out", tmp_path / "run", "--set", setting), words)
 
 
 def test_train_on_a_full_disk_loses_nothing(toy_recipe, tmp_path):
@@ -279,22 +277,22 @@ def test_train_on_a_full_disk_loses_nothing(toy_recipe, tmp_path):
 # data
 
 
-def test_data_refuses_bad_requests(tmp_path):
-    assert_one_line(anydepth("data", "tatoeba-xx", tmp_path / "d"), "tatoeba-en-fr, tatoeba-en-es")
+def test_data_refuses_bad_requests(tmp_path, here):
+    assert_one_line(here("data", "tatoeba-xx", tmp_path / "d"), "tatoeba-en-fr, tatoeba-en-es")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    assert_one_line(anydepth("data", "tatoeba-en-fr", tmp_path / "mine"), "choose another folder")
+    assert_one_line(here("data", "tatoeba-en-fr", tmp_path / "mine"), "choose another folder")
     (tmp_path / "wrong.tar.gz").write_bytes(b"not the archive")
-    done = anydepth("data", "tatoeba-en-fr", tmp_path / "d", "--archive", tmp_path / "wrong.tar.gz")
+    done = here("data", "tatoeba-en-fr", tmp_path / "d", "--archive", tmp_path / "wrong.tar.gz")
     assert_one_line(done, "wrong.tar.gz")
 
 
 # the rest
 
 
-def test_help_version_and_unknown_verbs():
-    assert b"anydepth 0." in anydepth("--version").stdout
-    assert anydepth("--help").returncode == 0
+def test_help_version_and_unknown_verbs(here):
+    assert b"anydepth 0." in here("--version").stdout
+    assert here("--help").returncode == 0
     for verb in ("data", "train", "depths", "translate", "distill", "sweep"):
-        assert anydepth(verb, "--help").returncode == 0
-    assert_one_line(anydepth("dream"), "dream")
+        assert here(verb, "--help").returncode == 0
+    assert_one_line(here("dream"), "dream")

@@ -95,43 +95,43 @@ def test_a_full_disk_loses_nothing(command, whole, tmp_path):
     assert contents(out) == contents(whole)
 
 
-def test_a_finished_run_is_not_done_again(command, whole, tmp_path):
+def test_a_finished_run_is_not_done_again(command, whole, tmp_path, here):
     out = shutil.copytree(whole, tmp_path / "out")
     changed = (out / "distilled.en").stat().st_mtime_ns
-    done = anydepth(*command, "--out", out)
+    done = here(*command, "--out", out)
     assert done.returncode == 0
     assert b"nothing is left to do" in done.stderr
     assert (out / "distilled.en").stat().st_mtime_ns == changed
     (out / "distilled.en").write_bytes(b"the cat\n")
-    assert_one_line(anydepth(*command, "--out", out), "distilled.en has 8 bytes where", "delete")
+    assert_one_line(here(*command, "--out", out), "distilled.en has 8 bytes where", "delete")
     (out / "distilled.en").unlink()
-    assert_one_line(anydepth(*command, "--out", out), "distilled.en is gone")
+    assert_one_line(here(*command, "--out", out), "distilled.en is gone")
     (out / "distill.json").write_text("{}")
-    assert_one_line(anydepth(*command, "--out", out), "distill.json is damaged", "delete")
+    assert_one_line(here(*command, "--out", out), "distill.json is damaged", "delete")
 
 
-def test_something_else_in_the_same_folder_is_refused(command, toy_run, corpus, whole, tmp_path):
+def test_something_else_in_the_same_folder_is_refused(command, toy_run, corpus, whole, tmp_path, here):
     out = shutil.copytree(whole, tmp_path / "out")
     advice = "give the same command to go on, or another --out"
-    assert_one_line(anydepth(*command, "--out", out, "--beam", 3), "begun with another beam:", advice)
-    assert_one_line(anydepth(*command, "--out", out, "--reference", corpus[1]), "another reference, nbest:", advice)
+    assert_one_line(here(*command, "--out", out, "--beam", 3), "begun with another beam:", advice)
+    assert_one_line(here(*command, "--out", out, "--reference", corpus[1]), "another reference, nbest:", advice)
     other = tmp_path / "other.fr"
     other.write_bytes(corpus[0].read_bytes() + b"le chat.\n")
-    assert_one_line(anydepth(*command, "--out", out, "--source", other), "another source:", advice)
+    assert_one_line(here(*command, "--out", out, "--source", other), "another source:", advice)
     zipped = tmp_path / "same.gz"
     zipped.write_bytes(gzip.compress(corpus[0].read_bytes()))
-    assert anydepth(*command, "--out", out, "--source", zipped).returncode == 0  # the same lines
+    assert here(*command, "--out", out, "--source", zipped).returncode == 0  # the same lines
     model = shutil.copytree(toy_run / "model", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "languages": ["fr", "de"]}))
     command = ["distill", model, *command[2:]]
-    assert_one_line(anydepth(*command, "--out", out), "another languages:", advice)
+    assert_one_line(here(*command, "--out", out), "other languages:", advice)
     save_changed(toy_run, model)
-    assert_one_line(anydepth(*command, "--out", out), "another model:", advice)
+    assert_one_line(here(*command, "--out", out), "another model:", advice)
     assert contents(out) == contents(whole)
 
 
-def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path):
+def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path, here):
     out = tmp_path / "out"
     process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
     with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
@@ -139,7 +139,7 @@ def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path
             time.sleep(0.001)
         running.kill()
     assert 0 < lines_done(out) < 600
-    assert anydepth(*command, "--out", out, "--batch-size", 5, "--chunk", 50).returncode == 0
+    assert here(*command, "--out", out, "--batch-size", 5, "--chunk", 50).returncode == 0
     assert contents(out) == contents(whole)
 
 
@@ -154,15 +154,15 @@ def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path
     ],
     ids=str,
 )
-def test_a_journal_that_cannot_be_is_not_trusted(command, whole, tmp_path, damage):
+def test_a_journal_that_cannot_be_is_not_trusted(command, whole, tmp_path, damage, here):
     out = shutil.copytree(whole, tmp_path / "out")
     journal = json.loads((out / "distill.json").read_text())
     (out / "distill.json").write_text(json.dumps({**journal, "finished": False, **damage}))
-    assert_one_line(anydepth(*command, "--out", out), "damaged" if "files" not in damage else "another languages")
+    assert_one_line(here(*command, "--out", out), "damaged" if "files" not in damage else "other languages")
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
-def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path):
+def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path, here):
     source, _ = corpus
     short, empty, broken = (tmp_path / name for name in ("short", "empty", "broken"))
     short.write_text("the cat.\n")
@@ -177,7 +177,7 @@ def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path):
         (["--source", source, "--out", tmp_path / "mine"], ["not empty"]),
     ]
     for options, words in cases:
-        assert_one_line(anydepth("distill", toy_run, "--out", tmp_path / "out", *options), *words)
+        assert_one_line(here("distill", toy_run, "--out", tmp_path / "out", *options), *words)
     assert list((tmp_path / "mine").iterdir()) == [tmp_path / "mine" / "thesis.txt"]
 
 
@@ -195,20 +195,20 @@ def test_two_processes_cannot_share_a_folder(command, tmp_path):
     assert_one_line(second, "another process is distilling in")
 
 
-def test_the_corpus_trains(toy_recipe, command, whole, tmp_path):
-    usage = anydepth(*command, "--out", whole).stderr.decode().splitlines()[-1]
+def test_the_corpus_trains(toy_recipe, command, whole, tmp_path, here):
+    usage = here(*command, "--out", whole).stderr.decode().splitlines()[-1]
     setting = shlex.split(usage.removeprefix("train on it: "))
     assert setting == ["--set", f"data.train={{source: {whole}/distilled.fr, target: {whole}/distilled.en}}"]
-    done = anydepth("train", toy_recipe, "--out", tmp_path / "run", *setting, "--set", "train.steps=2",
+    done = here("train", toy_recipe, "--out", tmp_path / "run", *setting, "--set", "train.steps=2",
                     "--set", "data.vocabulary=300")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "read 597" in done.stderr.decode()
 
 
-def test_nothing_kept_is_said(toy_run, tmp_path):
+def test_nothing_kept_is_said(toy_run, tmp_path, here):
     source = tmp_path / "source"
     source.write_text("".join(f"{line}\n" for line, _ in toy_pairs(10)))
-    done = anydepth("distill", toy_run, "--source", source, "--out", tmp_path / "a, b", "--max-length", 1)
+    done = here("distill", toy_run, "--source", source, "--out", tmp_path / "a, b", "--max-length", 1)
     assert done.returncode == 0
     assert "10 read, 0 kept, left out: output" in done.stderr.decode()
     assert "nothing to train on" in done.stderr.decode()

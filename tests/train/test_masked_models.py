@@ -66,31 +66,31 @@ def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
     assert b"2-0" in done.stdout
 
 
-def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path):
+def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path, here):
     held_out = write_corpus(tmp_path, 130, "valid", seed=2)[0]  # more than two batches
     settings = ["objective={name: latent, encoder_target: 2}", f"data.valid={{text: {held_out}}}"]
     run_recipe(masked_recipe, tmp_path / "run", *settings, "train.steps=20", "train.average=1", *SHORT)
     *_, last = (one for one in read_log(tmp_path / "run") if one["kind"] == "valid")
-    done = command("perplexity", tmp_path / "run", "--text", held_out)
+    done = here("perplexity", tmp_path / "run", "--text", held_out)
     rows = {row.split()[0]: float(row.split()[-1]) for row in done.stdout.decode().splitlines()[-2:]}
     assert rows == {
         "2-0": pytest.approx(last["perplexity"]["hard"], abs=0.006),
         "3-0-soft": pytest.approx(last["perplexity"]["soft"], abs=0.006),
     }
-    one = command("perplexity", tmp_path / "run", "--text", held_out, "--depths", "2-0", "--seed", 2)
+    one = here("perplexity", tmp_path / "run", "--text", held_out, "--depths", "2-0", "--seed", 2)
     assert float(one.stdout.split()[-1]) != rows["2-0"]  # other sub-words are hidden
 
 
-def test_what_cannot_be_measured_is_refused(masked_recipe, toy_run, tmp_path):
+def test_what_cannot_be_measured_is_refused(masked_recipe, toy_run, tmp_path, here):
     run_recipe(masked_recipe, tmp_path / "run", "train.steps=2", *SHORT)
     (text := tmp_path / "text").write_text("le chat\n" + "chat " * 2000 + "\n", "utf-8")
     (empty := tmp_path / "empty").write_text("\n\n", "utf-8")
     run = tmp_path / "run"
-    assert_one_line(command("perplexity", toy_run, "--text", text), "this model translates")
-    assert_one_line(command("perplexity", run, "--text", text), "line 2")
-    assert_one_line(command("perplexity", run, "--text", empty), "no text to measure with")
-    assert_one_line(command("perplexity", run, "--text", text, "--depths", "9-9"), "9-9")
-    assert command("perplexity", run, "--text", text, "--cut-long").returncode == 0
+    assert_one_line(here("perplexity", toy_run, "--text", text), "this model translates")
+    assert_one_line(here("perplexity", run, "--text", text), "line 2")
+    assert_one_line(here("perplexity", run, "--text", empty), "no text to measure with")
+    assert_one_line(here("perplexity", run, "--text", text, "--depths", "9-9"), "9-9")
+    assert here("perplexity", run, "--text", text, "--cut-long").returncode == 0
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(masked_recipe, tmp_path):

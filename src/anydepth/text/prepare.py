@@ -155,7 +155,7 @@ def _check_reusable(folder: Path, config: DataConfig, seed: int) -> None:
     except ValidationError as error:
         raise UserError(f"{folder} was prepared by another version: delete that folder and run again") from error
     then, now = what_is_prepared(earlier), what_is_prepared(config)
-    changed = [f"data.{key}" for key in now if now[key] != then.get(key) and key != "tokenizer"]
+    changed = [f"data.{key}" for key in {**then, **now} if now.get(key) != then.get(key) and key != "tokenizer"]
     if config.tokenizer != earlier.tokenizer and not _same_tokenizer(config.tokenizer, folder):
         changed.append("data.tokenizer")
     if notes.get("seed") != seed:

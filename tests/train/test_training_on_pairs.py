@@ -55,4 +55,4 @@ def test_another_list_of_pairs_is_another_run(two_targets, tmp_path):
 
 def test_text_and_decoder_exclude_each_other(two_targets, toy_recipe, tmp_path):
     with pytest.raises(UserError, match=r"masked language modelling, which has no decoder: set model\.decoder_layers"):
-        run_recipe(toy_recipe, tmp_path / "run", f"data.train={{text: {two_targets}}}")
+        run_recipe(toy_recipe, tmp_path / "run", f"data.train={{text: {two_targets}}}", "data.target_language=fr")
