@@ -31,6 +31,7 @@ command -v anydepth > /dev/null || { echo "anydepth is not on the path: . .venv/
 recipe=$(dirname "$0")/latent-depth.yaml
 schedule="tau: 2.0, tau_steps: 1200, anneal_from: 100, anneal_steps: 400, gate_rate: 0.05"
 latent="name: latent, sides: decoder, $schedule"
+sooner="tau: 2.0, tau_steps: 800, anneal_from: 100, anneal_steps: 300, gate_rate: 0.05" # for 1,000 updates
 pair="data.train={source: $data/train.de, target: $data/train.en}"
 valid="data.valid={source: $data/val.de, target: $data/val.en}"
 
@@ -106,9 +107,10 @@ valid: {source: $data/val.en, target: $data/val.$to}}")
   echo "data={pairs: [${each[0]}, ${each[1]}], vocabulary: 4000, max_tokens: 60}"
 }
 part_priors() {
-  local two=(--set "$(pairs)" --set train.batch_tokens=400)
-  run uniform "${two[@]}" --set "objective={$latent, tau_end: 0.2, decoder_target: 12, prior: [1, 1]}"
-  run aggregated "${two[@]}" --set "objective={$latent, tau_end: 0.2, decoder_target: 12, prior: aggregated}"
+  local two=(--set "$(pairs)" --set train.batch_tokens=400 --set train.steps=1000)
+  local half="name: latent, sides: decoder, $sooner, tau_end: 0.2, decoder_target: 12"
+  run uniform "${two[@]}" --set "objective={$half, prior: [1, 1]}"
+  run aggregated "${two[@]}" --set "objective={$half, prior: aggregated}"
   run static-12-two "${two[@]}" --set model.decoder_layers=12
   wait
   for name in $(finished uniform aggregated static-12-two); do
@@ -121,9 +123,10 @@ part_priors() {
 }
 part_mlm() {
   local text="data={source_language: en, train: {text: $data/train.en}, valid: {text: $data/val.en}, vocabulary: 4000, max_tokens: 60}"
-  local encoder=(--set "$text" --set model.encoder_layers=24 --set model.decoder_layers=0 --set train.label_smoothing=0)
+  local encoder=(--set "$text" --set model.encoder_layers=24 --set model.decoder_layers=0 \
+    --set train.label_smoothing=0 --set train.steps=1000)
   run mlm-static "${encoder[@]}"
-  run mlm-latent "${encoder[@]}" --set "objective={name: latent, sides: encoder, $schedule, tau_end: 0.5}"
+  run mlm-latent "${encoder[@]}" --set "objective={name: latent, sides: encoder, $sooner, tau_end: 0.5}"
   run mlm-layerdrop "${encoder[@]}" --set 'objective={name: layerdrop, encoder_p: 0.5}' \
     --set 'train.valid_depths=[24-0, 12-0]'
   wait
