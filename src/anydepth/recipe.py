@@ -18,7 +18,7 @@ from anydepth.foundations import Foundations
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.objectives import make_objective, make_teaching
-from anydepth.recipe_parts import stream_of, validator_of, write_models
+from anydepth.recipe_parts import PRUNED, stream_of, validator_of, write_models
 from anydepth.text import Prepared, prepare
 from anydepth.train import Trainer
 from anydepth.train.trainer import model_tensors
@@ -63,13 +63,12 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
         steps = trainer.fit()
 
-        write_models(recipe, run, prepared, objective, steps)
+        finished = write_models(recipe, run, prepared, objective, steps)
         write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
-    console.print(
-        f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})",
-        highlight=False,
-        soft_wrap=True,
-    )
+    said = [f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})"]
+    said += [f"pruned: {run / PRUNED / pair} ({one.menu.default.name})" for pair, one in finished.cut_out.items()]
+    for line in [*said, *(f"note: {note}" for note in finished.notes)]:
+        console.print(line, highlight=False, soft_wrap=True)
     return run / "model"
 
 

@@ -65,7 +65,7 @@ def _validation_set(recipe: Recipe, part: PreparedPair, tokenizer: Tokenizer, de
 
 def write_models(
     recipe: Recipe, run: Path, prepared: Prepared, objective: TranslationObjective, steps: list[int]
-) -> None:
+) -> Finished:
     """The finished model, the mean of some checkpoints, in RUN/model; what is cut out of it in RUN/pruned."""
     if objective.state_dict():
         objective.load_state_dict(average_checkpoints(run, steps, "objective"))
@@ -81,6 +81,7 @@ def write_models(
     for pair, smaller in finished.cut_out.items():
         write(run / PRUNED / pair, smaller, pair)
     write(run / "model", finished)
+    return finished
 
 
 def _recipe_facts(recipe: Recipe) -> dict[str, Any]:

@@ -225,6 +225,16 @@ def test_pruned_equals_gated_with_zeros(model):
 
 
 @torch.no_grad()
+def test_a_choice_that_means_little_is_told(model):
+    objective = latent(sides="decoder", decoder_target=2)
+    objective.logits["decoder"].data = torch.tensor([[0.3, -0.3, 0.1, -2.0]])
+    (note,) = finished(model, objective).notes
+    assert "the gates of the decoder have not settled: 75% of them" in note
+    objective.logits["decoder"].data = torch.tensor([[3.0, -3.0, 0.1, -2.0]])
+    assert finished(model, objective).notes == ()
+
+
+@torch.no_grad()
 def test_soft_folds_into_the_weights_of_one_language(model):
     both, soft = latent(), latent(finish="soft")
     for objective in (both, soft):
@@ -294,4 +304,5 @@ def test_what_a_user_should_know_is_said():
     assert "objective.lambda has no effect" in latent(**in_time, **{"lambda": 0.5}).warnings(100)[0]
     still_rising, still_warm = latent(**in_time).warnings(99)
     assert "still rising" in still_rising
+    assert "objective.tau_steps is 100, train.steps 99" in still_warm
     assert "comes down to 0.51 and not 0.5" in still_warm

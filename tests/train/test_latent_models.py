@@ -66,6 +66,14 @@ def test_a_pruned_model_is_the_default_and_translates(latent_run):
     assert right(translator, "2-4-soft") >= 30
 
 
+def test_info_says_which_layers_they_are(latent_run, here):
+    wanted = " ".join(str(layer + 1) for layer in anydepth.load(latent_run).menu["2-2"].subnetwork.decoder)
+    said = here("info", latent_run).stdout.decode()
+    if wanted != "1 2":
+        assert f"decoder {wanted}" in said
+    assert "all, weighted" in said
+
+
 def test_the_layers_of_the_pruned_model_are_a_folder_of_their_own(latent_run):
     whole, pruned = anydepth.load(latent_run), anydepth.load(latent_run / "pruned")
     assert pruned.model.config.decoder_layers == 2
@@ -80,7 +88,9 @@ def test_the_layers_of_the_pruned_model_are_a_folder_of_their_own(latent_run):
 def test_the_finished_gates_are_those_of_the_averaged_checkpoints(toy_recipe, tmp_path):
     """Weights and gates are the mean over the same steps."""
     run = tmp_path / "run"
-    run_recipe(toy_recipe, run, *DEEP, *SHORT[2:], LATENT, "train.steps=8", "train.checkpoint_every=2")
+    said = run_recipe(toy_recipe, run, *DEEP, *SHORT[2:], LATENT, "train.steps=8", "train.checkpoint_every=2")
+    assert f"pruned: {run / 'pruned'} (2-2)" in said
+    assert "note: the gates of the encoder have not settled: 100% of them" in said
     mean = sum(gates_at(run, step)["logits.decoder"] for step in (6, 8)) / 2
     tau = 2.0 * (0.5 / 2.0) ** (8 / 50)
     wanted, of_the_last = (mean_gate(one[0], tau) for one in (mean, gates_at(run, 8)["logits.decoder"]))

@@ -35,7 +35,7 @@ To = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="Language to translate from, of a model that has several.", show_default=False),
+    typer.Option("--from", help="Language of the source, of a model that has several.", show_default=False),
 ]
 
 

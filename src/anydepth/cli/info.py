@@ -1,6 +1,7 @@
 """The verb that says what is in a model folder."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +67,7 @@ def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
     return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
 
 
-def _numbered(pattern: tuple[int, ...]) -> list[int]:
+def _numbered(pattern: Iterable[int]) -> list[int]:
     """For each layer the number, from 1, of the weights that it has: layers of one number share them."""
     return [index + 1 for index in pattern]
 
@@ -78,6 +79,7 @@ def _depth(translator: "Translator", name: str) -> dict[str, Any]:
         "depth": name,
         "encoder": _numbered(entry.subnetwork.encoder),
         "decoder": _numbered(entry.subnetwork.decoder),
+        "weighted": entry.subnetwork.is_weighted,
         "parameters": translator.parameters(name),
         "bytes": translator.bytes(name),
         "bleu": entry.quality.get("bleu"),
@@ -107,16 +109,26 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     console.print()
     of_pairs = ["pair"] if facts["pairs"] else []
     figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
-    table = plain_table(console, "", *of_pairs, "depth", "parameters", "MB", *figures)
+    which = ["layers"] if any(map(_which_layers, facts["depths"])) else []
+    table = plain_table(console, "", *of_pairs, "depth", *which, "parameters", "MB", *figures)
     for one in facts["depths"]:
         table.add_row(
             *(one.get(key, "") for key in of_pairs),
             one["depth"],
+            *(_which_layers(one) for _ in which),
             f"{one['parameters']:,}",
             _megabytes(one["bytes"]),
             *(_figures(one) if figures else ()),
         )
     console.print(table)
+
+
+def _which_layers(depth: dict[str, Any]) -> str:
+    """Where they are not simply the first ones."""
+    if depth["weighted"]:
+        return "all, weighted"
+    sides = {side: depth[side] for side in ("encoder", "decoder") if depth[side] != _numbered(range(len(depth[side])))}
+    return "; ".join(f"{side} {' '.join(map(str, layers))}" for side, layers in sides.items())
 
 
 def _translates(facts: dict[str, Any]) -> bool:

@@ -21,7 +21,10 @@ from anydepth.cli.app import (
 from anydepth.cli.families import load_families, make_report_folder, results
 from anydepth.depth.assignment import STRATEGIES
 
-Depths = Annotated[str | None, typer.Option(help="Only these, such as 6-6,6-2.  [default: all]", show_default=False)]
+Depths = Annotated[
+    str | None,
+    typer.Option(help="Only these, such as 6-6,6-2, or of an encoder alone 6-0.  [default: all]", show_default=False),
+]
 
 
 def sweep(

@@ -23,7 +23,7 @@ def data(
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/quickstart.yaml.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder of the run; the model will be in its `model`.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder of the run; the model will be in OUT/model.", show_default=False)],
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; may be repeated."),

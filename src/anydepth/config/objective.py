@@ -71,35 +71,39 @@ class LatentConfig(Section):
 
     name: Literal["latent"]
     sides: Literal["both", "encoder", "decoder"] = Field("both", description="whose layers have gates")
-    rows: Literal["pair", "shared"] = Field("pair", description="gates of its own for each language pair, or one set")
+    rows: Literal["pair", "shared"] = Field("pair", description="pair: gates for each language pair; shared: one set")
     tau: float = Field(
-        2.0, gt=0, description="temperature of the samples at first: near 1/2 if high, near 0 or 1 if low"
+        2.0,
+        gt=0,
+        description="temperature, at first, of the gates drawn for each batch: high, near 1/2; low, near 0 or 1",
     )
     tau_end: float = Field(0.5, gt=0, description="and at last")
-    tau_steps: int = Field(5000, ge=1, description="updates from the one to the other")
+    tau_steps: int = Field(5000, ge=1, description="updates from the one to the other, fewer than train.steps")
     samples: Literal["soft", "straight-through"] = Field(
-        "soft", description="straight-through: 0 or 1 on the way up, soft on the way back"
+        "soft", description="soft; or straight-through: 0 or 1 on the way up, soft on the way back"
     )
     prior: Annotated[Literal["aggregated"] | tuple[Positive, Positive], WrapValidator(_prior)] = Field(
         (1.0, 1.0),
-        description="Beta(a, b), of which the mean counts; or aggregated: the mean of all pairs' probabilities",
+        description="what gates are drawn to: [a, b], a probability of a / (a + b) that a layer is used (the mean of "
+        "Beta(a, b)); or aggregated: the mean of all pairs' probabilities",
     )
     beta: float = Field(
         1.0,
         ge=0,
-        description="what the KL counts, the mean over a side's layers, beside the loss per token",
+        description="what the gates' distance from the prior counts (KL, the mean over a side's layers), beside the "
+        "loss of a token",
     )
     encoder_target: int | None = Field(None, ge=1, description="K, the layers that the encoder should come to use")
     decoder_target: int | None = Field(None, ge=1, description="the same for the decoder")
-    lambda_: float = Field(0.1, alias="lambda", ge=0, description="what the distance from K counts")
+    lambda_: float = Field(0.1, alias="lambda", ge=0, description="what the distance from K counts, if there is one")
     anneal_from: int = Field(0, ge=0, description="updates before beta and lambda begin to rise from 0")
     anneal_steps: int = Field(5000, ge=1, description="updates of their rise, in a line")
     inner_steps: int = Field(2, ge=1, description="updates of the weights for each update of the gates")
     gate_rate: float = Field(0.02, gt=0, description="peak learning rate of the gates' own Adam")
     finish: Literal["both", "hard", "soft"] = Field(
         "both",
-        description="what the finished model offers: hard, the chosen layers as they are; soft, all layers, each "
-        "weighted with its mean gate",
+        description="what the finished model offers: hard, the chosen layers as they are, such as 12-12; soft, all "
+        "layers, each weighted with its mean gate, such as 12-24-soft",
     )
 
     @model_validator(mode="after")

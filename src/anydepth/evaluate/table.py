@@ -22,7 +22,8 @@ def print_table(result: SweepResult, console: Console) -> None:
     for model in result.models:
         console.print(_measurements(model, console))
         console.print(f"{FRONT_MARK} on the Pareto front: no other depth is faster and at least as good\n")
-        console.print(_bleu_grid(model, console))
+        if min(len(model.rows), len(model.columns)) > 1:  # else it says the same again
+            console.print(_bleu_grid(model, console))
         console.print()
     if result.comparison is not None:
         _print_comparison(result.comparison, result.models, console)

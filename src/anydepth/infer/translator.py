@@ -81,10 +81,10 @@ class Translator:
         weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
         if not self.translates:
             return "this model is an encoder alone: a selector is for models that translate"
-        if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
-            return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
         if len(self.menu) == 1:
             return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
+        if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
+            return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
         if weighted:
             return (
                 f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}: "

@@ -55,12 +55,13 @@ class Objective(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Finished:
-    """What is left of training: a model with its depths, and smaller models cut out of it, by name."""
+    """What is left of training: a model with its depths, smaller models cut out of it, by name, and what to know."""
 
     config: ModelConfig
     tensors: dict[str, Tensor]
     menu: DepthMenu
     cut_out: dict[str, "Finished"] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class TranslationObjective(Objective):

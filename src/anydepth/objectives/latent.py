@@ -24,6 +24,7 @@ from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.passes import Passes, run_gated
 from anydepth.text import Batch
 
+UNDECIDED = (0.4, 0.6)  # probabilities by which a layer is all but drawn
 SIDES = {"encoder": ENCODER, "decoder": DECODER}
 
 
@@ -75,10 +76,16 @@ class Latent(TranslationObjective):
         if config.encoder_target is None and config.decoder_target is None and "lambda_" in config.model_fields_set:
             found.append("objective.lambda has no effect without encoder_target or decoder_target")
         if config.anneal_from + config.anneal_steps > steps:
-            found.append(f"beta and lambda are still rising when training ends: it has {steps:,} updates")
+            found.append(
+                "beta and lambda are still rising when training ends: objective.anneal_from and anneal_steps are "
+                f"{config.anneal_from + config.anneal_steps:,} updates, train.steps {steps:,}"
+            )
         if config.tau_steps > steps:
             tau = f"{self._tau(steps):.2g} and not {config.tau_end:g}"
-            found.append(f"the temperature of the gates comes down to {tau}: training has {steps:,} updates")
+            found.append(
+                f"the temperature of the gates comes down to {tau}: objective.tau_steps is {config.tau_steps:,}, "
+                f"train.steps {steps:,}"
+            )
         return found
 
     def groups(self) -> list[ParameterGroup]:
@@ -198,13 +205,28 @@ class Latent(TranslationObjective):
         soft = {pair: self.soft(row, step) for row, pair in enumerate(self._pairs)}
         cut_out = {pair or "": _cut_out(config, tensors, sub) for pair, sub in hard.items()}
         if kind == "soft" and len(soft) == 1:
-            return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out)
+            return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out, self._undecided())
         if kind == "hard":
             cut_out = cut_out if len(hard) > 1 else {}  # there is nothing else in it
             config, tensors, hard = _without_unused(config, tensors, hard)
         offered = {"hard": [hard], "soft": [soft], "both": [hard, soft]}[kind]
         entries = [entry for subs in offered for pair, sub in subs.items() for entry in DepthMenu.of([sub], pair)]
-        return Finished(config, tensors, DepthMenu(entries), cut_out)
+        return Finished(config, tensors, DepthMenu(entries), cut_out, self._undecided())
+
+    def _undecided(self) -> tuple[str, ...]:
+        """A choice among such layers is made, too, and nothing about it tells that it means little."""
+        low, high = UNDECIDED
+        notes = []
+        for side, logits_nl in self.logits.items():
+            q_nl = torch.sigmoid(logits_nl)
+            share = float(((q_nl > low) & (q_nl < high)).float().mean())
+            if share > 0.5:
+                notes.append(
+                    f"the gates of the {side} have not settled: {share:.0%} of them are between {low:g} and {high:g}, "
+                    "so the choice of layers is little better than a drawn one; train longer, or with a lower "
+                    "objective.beta, a higher objective.gate_rate or, with a target, a higher objective.lambda"
+                )
+        return tuple(notes)
 
     @property
     def _pairs(self) -> tuple[str | None, ...]:
