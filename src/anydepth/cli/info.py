@@ -15,6 +15,8 @@ from anydepth.errors import UserError
 if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
 
+SIDES = ("encoder", "decoder")
+
 
 def info(
     model: Model,
@@ -109,13 +111,13 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     console.print()
     of_pairs = ["pair"] if facts["pairs"] else []
     figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
-    which = ["layers"] if any(map(_which_layers, facts["depths"])) else []
+    which = ["layers"] if any(map(_is_chosen, facts["depths"])) else []
     table = plain_table(console, "", *of_pairs, "depth", *which, "parameters", "MB", *figures)
     for one in facts["depths"]:
         table.add_row(
             *(one.get(key, "") for key in of_pairs),
             one["depth"],
-            *(_which_layers(one) for _ in which),
+            *(_which_layers(one, facts) for _ in which),
             f"{one['parameters']:,}",
             _megabytes(one["bytes"]),
             *(_figures(one) if figures else ()),
@@ -123,12 +125,18 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     console.print(table)
 
 
-def _which_layers(depth: dict[str, Any]) -> str:
-    """Where they are not simply the first ones."""
+def _is_chosen(depth: dict[str, Any]) -> bool:
+    """Whether its layers are not simply the first ones, as they are."""
+    first = all(depth[side] == _numbered(range(len(depth[side]))) for side in SIDES)
+    return depth["weighted"] or not first
+
+
+def _which_layers(depth: dict[str, Any], facts: dict[str, Any]) -> str:
+    """Of a side that does not run whole."""
     if depth["weighted"]:
         return "all, weighted"
-    sides = {side: depth[side] for side in ("encoder", "decoder") if depth[side] != _numbered(range(len(depth[side])))}
-    return "; ".join(f"{side} {' '.join(map(str, layers))}" for side, layers in sides.items())
+    parts = [side for side in SIDES if len(depth[side]) < len(facts[f"{side}_weights"])]
+    return "; ".join(f"{side} {' '.join(map(str, depth[side]))}" for side in parts)
 
 
 def _translates(facts: dict[str, Any]) -> bool:
