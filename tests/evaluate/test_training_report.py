@@ -41,8 +41,15 @@ def test_every_picture_draws_for_few_and_many_layers(layers, steps):
 def test_four_runs_are_as_wide_as_a_page_and_one_colour_scale_fits_all():
     runs = [static_run(f"run {number}") for number in range(4)]
     assert image(training_plots.gradient_maps(runs)).shape[1] == 1875
-    norm = log_scale([np.array([[1e-4, 0.0]]), np.array([[10.0, np.nan]])])
-    assert (norm.vmin, norm.vmax) == (1e-4, 10.0)
+    norm = log_scale([np.array([[1e-2, 0.0]]), np.array([[10.0, np.nan]])])
+    assert (norm.vmin, norm.vmax) == (1e-2, 10.0)
+
+
+def test_a_closed_gate_does_not_stretch_the_scale():
+    grid = np.full((10, 100), 0.5)
+    grid[3, :] = 1e-14
+    norm = log_scale([grid])
+    assert (norm.vmin, norm.vmax) == (pytest.approx(0.5e-4), 0.5)
 
 
 def test_an_explosion_does_not_hide_the_rest():

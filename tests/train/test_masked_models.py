@@ -1,6 +1,7 @@
 """An encoder alone learns to fill in masked words, from text files to held-out perplexity."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from conftest import assert_one_line, run_recipe, weights_of, write_corpus
 
 import anydepth
 from anydepth.errors import UserError
+from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.run_log import read_log
 from anydepth.recipe_file import read_recipe
 from anydepth.selecting import check_model
@@ -79,6 +81,11 @@ def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path, here):
     }
     one = here("perplexity", tmp_path / "run", "--text", held_out, "--depths", "2-0", "--seed", 2)
     assert float(one.stdout.split()[-1]) != rows["2-0"]  # other sub-words are hidden
+
+
+def test_a_perplexity_beyond_all_floats_is_infinite():
+    assert perplexity_of(math.log(20.0)) == pytest.approx(20.0)
+    assert perplexity_of(1e4) == math.inf
 
 
 def test_what_cannot_be_measured_is_refused(masked_recipe, toy_run, tmp_path, here):

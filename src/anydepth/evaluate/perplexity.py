@@ -13,6 +13,8 @@ from anydepth.infer.hypothesis import TooLongError
 from anydepth.infer.translator import Translator
 from anydepth.text import masked_batches
 
+LARGEST_EXPONENT = 700
+
 
 @dataclass(frozen=True)
 class DepthPerplexity:
@@ -22,7 +24,12 @@ class DepthPerplexity:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.nll)
+        return perplexity_of(self.nll)
+
+
+def perplexity_of(nll: float) -> float:
+    """Infinite where a float has no room for it, as in a model that has diverged."""
+    return math.exp(nll) if nll < LARGEST_EXPONENT else math.inf
 
 
 def perplexity_every_depth(

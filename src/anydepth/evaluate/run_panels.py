@@ -17,6 +17,7 @@ from anydepth.evaluate.heat_maps import INK, WIDEST, Grid, new_figure
 from anydepth.evaluate.training_run import LayersOverSteps
 
 NOTHING = "#c9ced4"  # no value: a layer that no gradient reached, or one that is not finite
+LARGEST_RATIO = 1e4  # on a log scale: what is less, such as the gradient behind a closed gate, is nothing
 WIDEST_PANEL = 5.5  # inches
 BAR_WIDTH = 0.2  # inches
 LETTERS_PER_INCH, LETTERS_IN_LEGEND = 11, 60
@@ -100,6 +101,7 @@ def log_scale(grids: Iterable[Grid]) -> LogNorm:
     if not len(values):
         return LogNorm(0.1, 1.0)
     low, high = (float(value) for value in np.percentile(values, [1, 99], method="nearest"))
+    low = max(low, high / LARGEST_RATIO)
     return LogNorm(low, high) if high > 1.01 * low else LogNorm(low / 2, high * 2)
 
 

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from anydepth.evaluate.heat_maps import INK, WIDEST, new_figure, png_of
 from anydepth.evaluate.plots import COLOURS, SHAPES
-from anydepth.evaluate.run_panels import Panels, legend, line, log_ticks, plain_axes, steps_across
+from anydepth.evaluate.run_panels import LARGEST_RATIO, Panels, legend, line, log_ticks, plain_axes, steps_across
 from anydepth.evaluate.training_plots import geometric_mean, sides_of
 from anydepth.evaluate.training_run import Curve, LayersOverSteps, TrainingRun
 
@@ -117,6 +117,7 @@ def _layer_line(layer: int) -> Line2D:
 def _share_log_axis(panels: Sequence[Axes]) -> None:
     low = min(axes.get_ylim()[0] for axes in panels)
     high = max(axes.get_ylim()[1] for axes in panels)
+    low = max(low, high / LARGEST_RATIO)
     for axes in panels:
         axes.set_ylim(low, high)
         ticks = log_ticks(low, high)

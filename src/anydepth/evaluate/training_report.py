@@ -29,7 +29,8 @@ PICTURES = (
         "gradients.png",
         "Gradients",
         "The gradient norm of each layer before clipping, on one colour scale for all runs, which covers all but the "
-        "outermost 1% on either side. Grey: no gradient, or none that is finite.",
+        "outermost 1% on either side, and four powers of ten at most: a closed gate lets next to nothing through. "
+        "Grey: no gradient, or none that is finite.",
         training_plots.gradient_maps,
     ),
     Picture(
@@ -57,7 +58,7 @@ PICTURES = (
     Picture(
         "samples-over-training.png",
         "Samples in the course of training",
-        "At 2, 6, 25, 50 and 100% of the steps so far, the language pairs in the same order each time. An L_K makes "
+        "At 2, 6, 25, 50 and 100% of the steps so far, the language pairs in the same order each time. A target makes "
         "them settle at 0 or 1 (Figure 7 of Li et al. 2020).",
         training_plots.sample_history,
     ),

@@ -12,12 +12,12 @@ import torch
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.likelihood import mean_nll
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
-LARGEST_EXPONENT = 700
 Figures = dict[str, float]
 DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4}
 
@@ -103,12 +103,8 @@ class MaskedValidator(TranslationValidator):
 
     def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
         nll = {depth: mean_nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
-        perplexity = {depth: round(_exp(value), DIGITS["perplexity"]) for depth, value in nll.items()}
+        perplexity = {depth: round(perplexity_of(value), DIGITS["perplexity"]) for depth, value in nll.items()}
         return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < LARGEST_EXPONENT else math.inf
 
 
 def _mean(of_pairs: Collection[Figures], digits: int) -> Figures:
