@@ -28,7 +28,7 @@ class Adds(nn.Module):
 @pytest.fixture
 def stack() -> Stack:
     branches = iter([torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0])])
-    stack = Stack(lambda: Adds(next(branches)), (0, 1), 2, "dlcl")
+    stack = Stack(lambda _: Adds(next(branches)), (0, 1), ModelConfig.model_construct(width=2, residual="dlcl"))
     with torch.no_grad():
         for row, values in zip(stack.dense.rows, ROWS, strict=True):
             row.copy_(torch.tensor(values))
@@ -61,7 +61,7 @@ def test_gradients_of_the_rows_are_the_normed_outputs(stack):
 
 
 def test_it_starts_as_the_mean():
-    stack = Stack(lambda: Adds(torch.zeros(8)), (0, 0, 0), 8, "dlcl")
+    stack = Stack(lambda _: Adds(torch.zeros(8)), (0, 0, 0), ModelConfig.model_construct(width=8, residual="dlcl"))
     assert [row.tolist() for row in stack.dense.rows] == [
         [pytest.approx(1 / (k + 1))] * (k + 1) for k in range(4)
     ]  # a row for each place, though the layers are one

@@ -50,17 +50,17 @@ class Adds(Layer):
     """A layer whose only branch is a constant, for arithmetic by hand."""
 
     def __init__(self, branch):
-        super().__init__(8, 1, 8, 0.0)
+        super().__init__(ModelConfig.model_construct(width=8, heads=1, ffn=8, dropout=0.0))
         self.branch = nn.Parameter(branch)
 
     def forward(self, x, weight):
-        return self.join(x, self.branch, weight)
+        return self.join(x, self.branch, weight, None)
 
 
 def test_a_gate_scales_its_branch_and_learns_from_it():
     """x = 1 + 0.25 * 4 + 0.5 * 2 = 3; d(x^2)/d(gate) = 2 x branch: 24, 12; d(x^2)/d(branch) = 2 x gate: 1.5, 3."""
     branches = iter([torch.tensor([4.0]), torch.tensor([2.0])])
-    stack = Stack(lambda: Adds(next(branches)), (0, 1), 8)
+    stack = Stack(lambda _: Adds(next(branches)), (0, 1), ModelConfig.model_construct(width=8))
     gates = torch.tensor([0.25, 0.5], requires_grad=True)
     states = stack(torch.tensor([1.0]), (0, 1), gates.unbind())
     assert [state.item() for state in states] == [2.0, 3.0]

@@ -69,11 +69,11 @@ class Adds(Layer):
     """A layer whose only branch is a constant, for arithmetic by hand."""
 
     def __init__(self, branch: float) -> None:
-        super().__init__(8, 1, 8, 0.0)
+        super().__init__(ModelConfig.model_construct(width=8, heads=1, ffn=8, dropout=0.0))
         self.branch = nn.Parameter(torch.tensor([branch]))
 
     def forward(self, x, weight):
-        return self.join(x, self.branch, weight)
+        return self.join(x, self.branch, weight, None)
 
 
 def values(states: list[torch.Tensor]) -> list[float]:
@@ -83,7 +83,7 @@ def values(states: list[torch.Tensor]) -> list[float]:
 def test_scales_multiply_with_weights_and_with_gates():
     """1 + 0.5 * 4 + 2 * 3 = 9; weights 0.5, 0.25: 1 + 0.25 * 4 + 0.5 * 3 = 3.5; layer 2 alone: 1 + 2 * 3 = 7."""
     branches = iter([4.0, 3.0])
-    stack = Stack(lambda: Adds(next(branches)), (0, 1), 8, "rezero")
+    stack = Stack(lambda _: Adds(next(branches)), (0, 1), ModelConfig.model_construct(width=8, residual="rezero"))
     x, both = torch.tensor([1.0]), (0, 1)
     with torch.no_grad():
         stack.scales.copy_(torch.tensor([0.5, 2.0]))
@@ -100,7 +100,7 @@ def test_scales_multiply_with_weights_and_with_gates():
 
 def test_a_shared_layer_has_a_scale_at_each_of_its_places():
     """1 + 0.5 * 4 = 3, then + 2 * 4 = 11: one branch, two scales."""
-    stack = Stack(lambda: Adds(4.0), (0, 0), 8, "rezero")
+    stack = Stack(lambda _: Adds(4.0), (0, 0), ModelConfig.model_construct(width=8, residual="rezero"))
     with torch.no_grad():
         stack.scales.copy_(torch.tensor([0.5, 2.0]))
     states = stack(torch.tensor([1.0]), (0, 1))

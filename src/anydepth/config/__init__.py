@@ -8,11 +8,13 @@ from anydepth.config.keys import keys_as_markdown
 from anydepth.config.model import ModelConfig
 from anydepth.config.objective import (
     FlexibleConfig,
+    HaltingConfig,
     LatentConfig,
     LayerDropConfig,
     ObjectiveConfig,
     TiedMultiConfig,
     VanillaConfig,
+    WordDepthsConfig,
 )
 from anydepth.config.recipe import Recipe
 from anydepth.config.section import Section
@@ -23,6 +25,7 @@ __all__ = [
     "CorpusConfig",
     "DataConfig",
     "FlexibleConfig",
+    "HaltingConfig",
     "LatentConfig",
     "LayerDropConfig",
     "MapName",
@@ -35,5 +38,6 @@ __all__ = [
     "TiedMultiConfig",
     "TrainConfig",
     "VanillaConfig",
+    "WordDepthsConfig",
     "keys_as_markdown",
 ]

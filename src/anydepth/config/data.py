@@ -8,10 +8,12 @@ from pydantic import Field, model_validator
 
 from anydepth.config.section import Section
 
+Task = Literal["translation", "text", "labels"]
+
 
 class CorpusConfig(Section):
     """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`; or `text`, which has no
-    translations. Files may be gzipped."""
+    translations; or `labelled`, which has labels instead. Files may be gzipped."""
 
     source: Path | None = Field(None, description="a text file, one source sentence per line")
     target: Path | None = Field(None, description="its translations, line by line")
@@ -25,14 +27,19 @@ class CorpusConfig(Section):
     subset: str | None = Field(None, description="configuration of that data set, where it has several")
     split: str = Field("train", description="which of its splits to read")
     text: Path | None = Field(None, description="one text file, a sentence per line, for masked language modelling")
+    labelled: Path | None = Field(
+        None, description="texts to classify: a file of `label<TAB>text`, or a .csv with a row of column names"
+    )
+    text_column: str = Field("text", description="the column of a .csv with the text")
+    label_column: str = Field("label", description="the one with the label")
 
     @model_validator(mode="after")
     def _one_kind(self) -> "CorpusConfig":
         two_files = self.source is not None and self.target is not None
         if (self.source is None) != (self.target is None):
             raise ValueError("give both source and target")
-        if two_files + sum(given is not None for given in (self.tsv, self.huggingface, self.text)) != 1:
-            raise ValueError("give exactly one of source with target, tsv, huggingface, or text")
+        if two_files + sum(given is not None for given in self._alternatives) != 1:
+            raise ValueError("give exactly one of source with target, tsv, huggingface, text, or labelled")
         if self.tsv is not None:
             for column in (self.source_column, self.target_column):
                 if not isinstance(column, int) or column < 1:
@@ -40,9 +47,18 @@ class CorpusConfig(Section):
         return self
 
     @property
+    def _alternatives(self) -> tuple[Path | str | None, ...]:
+        return (self.tsv, self.huggingface, self.text, self.labelled)
+
+    @property
+    def kind(self) -> Task:
+        """What a model learns from it."""
+        return "text" if self.text is not None else "labels" if self.labelled is not None else "translation"
+
+    @property
     def title(self) -> str:
         """For people: file names without folders, which are nobody's business."""
-        paths = (self.source, self.target, self.tsv, self.text)
+        paths = (self.source, self.target, self.tsv, self.text, self.labelled)
         return self.huggingface or ", ".join(path.name for path in paths if path is not None)
 
 
@@ -62,13 +78,13 @@ class PairConfig(Section):
     def _a_text_needs_no_target(cls, values: Any) -> Any:
         if isinstance(values, dict) and "source_language" in values and "target_language" not in values:
             train = values.get("train")
-            if isinstance(train, dict) and train.get("text") is not None:
+            if isinstance(train, dict) and not train.keys().isdisjoint({"text", "labelled"}):
                 return {**values, "target_language": values["source_language"]}
         return values
 
     @model_validator(mode="after")
     def _a_text_has_one_language(self) -> "PairConfig":
-        if self.train.text is not None and self.target_language != self.source_language:
+        if self.train.kind != "translation" and self.target_language != self.source_language:
             raise ValueError(f"a text has one language: leave out the target_language {self.target_language}")
         return self
 
@@ -101,6 +117,14 @@ class DataConfig(Section):
         ge=1,
         description="pairs are drawn by their size ^ (1 / temperature): 1 as they are; the higher, the more alike",
     )
+    folds: int | None = Field(
+        None,
+        ge=2,
+        le=100,
+        description="cross-validation of labelled texts: so many parts of equal size, one of which is kept for testing "
+        "(RUN/data/test.tsv)",
+    )
+    fold: int = Field(1, ge=1, description="which of them, from 1; `anydepth train --folds` takes each in turn")
     masked: float = Field(0.15, gt=0, lt=1, description="share of the sub-words of a `text` to predict")
     hold_out: int = Field(
         1000,
@@ -117,7 +141,9 @@ class DataConfig(Section):
     )
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
     byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
-    max_tokens: int = Field(250, ge=2, description="pairs with a longer side, in sub-words, are left out")
+    max_tokens: int = Field(
+        250, ge=2, description="pairs with a longer side, in sub-words, are left out; a labelled text is cut"
+    )
     max_ratio: float = Field(
         3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
     )
@@ -155,11 +181,14 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _text_everywhere_or_nowhere(self) -> "DataConfig":
-        kinds = {corpus.text is not None for pair in self.corpora for corpus in pair.corpora}
+        kinds = {corpus.kind for pair in self.corpora for corpus in pair.corpora}
         if len(kinds) > 1:
-            raise ValueError("give a text in each corpus or in none: a model learns to translate or to fill in")
+            raise ValueError(
+                "give a text in each corpus or in none, and labelled texts likewise: a model learns to translate, to "
+                "fill in, or to classify"
+            )
         has_target = self._is_changed("target_language") and self.target_language != self.source_language
-        if self.is_text and has_target:
+        if self.task != "translation" and has_target:
             raise ValueError("a text has one language: leave out data.target_language")
         return self
 
@@ -172,6 +201,15 @@ class DataConfig(Section):
             raise ValueError("temperature has no effect where sampling is each: set sampling to temperature")
         if not self.is_text and self._is_changed("masked"):
             raise ValueError("masked has no effect without a text: leave it out")
+        if self.task == "labels" and self.pairs:
+            raise ValueError("labelled texts are of one language: give train instead of pairs")
+        for key in ("folds", "fold"):
+            if self.task != "labels" and self._is_changed(key):
+                raise ValueError(f"{key} has no effect without labelled texts: leave it out")
+        if self.folds is not None and self.fold > self.folds:
+            raise ValueError(f"fold {self.fold} is more than there are, {self.folds}")
+        if self.folds is None and self._is_changed("fold"):
+            raise ValueError("fold has no effect without folds: say how many there are")
         return self
 
     @property
@@ -179,21 +217,30 @@ class DataConfig(Section):
         """All language pairs, one or several."""
         if self.train is None:
             return self.pairs
-        target = self.target_language if self.train.text is None else self.source_language
+        target = self.target_language if self.train.kind == "translation" else self.source_language
         return [
             PairConfig(source_language=self.source_language, target_language=target, train=self.train, valid=self.valid)
         ]
 
     @property
+    def task(self) -> Task:
+        return self.corpora[0].train.kind
+
+    @property
     def is_text(self) -> bool:
         """Sentences without translations, of which a model learns to predict what has been masked."""
-        return self.corpora[0].train.text is not None
+        return self.task == "text"
+
+    @property
+    def is_labelled(self) -> bool:
+        """Texts with labels, which a model learns to tell."""
+        return self.task == "labels"
 
     @property
     def tags(self) -> dict[str, str]:
         """The name of each pair with the symbol that asks for its target language; none where there is no choice."""
         targets = {pair.name: pair.target_language for pair in self.corpora}
-        if self.is_text or len(set(targets.values())) < 2:
+        if self.task != "translation" or len(set(targets.values())) < 2:
             return {}
         return {name: f"<2{target}>" for name, target in targets.items()}
 

@@ -8,17 +8,21 @@ from anydepth.config.section import Section
 
 Sharing = Literal["none", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Residual = Literal["plain", "rezero", "dlcl"]
+Activation = Literal["relu", "gelu", "gelu-tanh"]
 
 
 class ModelConfig(Section):
-    """A pre-norm encoder-decoder Transformer."""
+    """A Transformer: encoder and decoder, or an encoder alone."""
 
     width: int = Field(256, ge=8, le=65_536, description="size of a state")
     heads: int = Field(4, ge=1, le=1024, description="attention heads")
     ffn: int = Field(1024, ge=8, le=262_144, description="inner size of the feed-forward block")
     encoder_layers: int = Field(6, ge=1, le=1000, description="layers of the full encoder")
     decoder_layers: int = Field(
-        6, ge=0, le=1000, description="layers of the full decoder; 0: an encoder alone, for masked language modelling"
+        6,
+        ge=0,
+        le=1000,
+        description="layers of the full decoder; 0: an encoder alone, for classification or masked language modelling",
     )
     encoder_shared: Sharing = Field(
         "none",
@@ -26,9 +30,13 @@ class ModelConfig(Section):
         "layer has, such as [1, 1, 2, 2, 3, 3]",
     )
     decoder_shared: Sharing = Field("none", description="the same for the decoder")
-    norm: Literal["layer", "none"] = Field(
-        "layer", description="before every branch; none: layers without LayerNorm (each stack's final norm stays)"
+    norm: Literal["layer", "post", "none"] = Field(
+        "layer",
+        description="layer: before every branch; post: after it, and after the embeddings, as in BERT; none: layers "
+        "without LayerNorm (each stack's final norm stays)",
     )
+    norm_epsilon: float = Field(1e-5, gt=0, lt=1, description="what LayerNorm adds to the variance")
+    activation: Activation = Field("relu", description="of the feed-forward block")
     residual: Residual = Field(
         "plain",
         description="how a layer joins those before it: plain, x + branch; rezero, x + r * branch with an r for each "
@@ -38,15 +46,40 @@ class ModelConfig(Section):
         "xavier", description="of the matrices; depth-scaled: those of layer l times 1 / sqrt(l)"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the probabilities of self-attention")
+    positions: Literal["sinusoidal", "learnt"] = Field(
+        "sinusoidal", description="how a place in the text is told: by sines and cosines, or by a table of max_length"
+    )
+    token_types: int = Field(
+        0, ge=0, le=1000, description="rows of a table of kinds of text, as BERT has two; text is of the first kind"
+    )
+    head: Literal["plain", "transform"] = Field(
+        "plain",
+        description="what an encoder alone predicts masked sub-words from: its states, or as in BERT from one more "
+        "dense layer with a norm",
+    )
+    halting: bool = Field(
+        False, description="a unit that says after the first encoder layer how deep each token goes (objective halting)"
+    )
     share_embeddings: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source, target and output; or for target and output; or three"
     )
-    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in sub-words, at translation")
+    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in sub-words")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":
-        if self.width % (2 * self.heads):
+        if self.width % self.heads:
+            raise ValueError("width must be a multiple of heads")
+        if self.positions == "sinusoidal" and self.width % (2 * self.heads):
             raise ValueError("width must be a multiple of 2 x heads")
+        return self
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> "ModelConfig":
+        if self.norm == "post" and self.residual != "plain":
+            raise ValueError(f"residual {self.residual} is for norms before the branches: leave norm at layer or none")
+        if self.decoder_layers and self.head != "plain":
+            raise ValueError("head is for an encoder alone: leave it at plain")
         return self
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
 """Ways of training, a section each."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
@@ -114,6 +115,48 @@ class LatentConfig(Section):
         return self
 
 
+class WordDepthsConfig(Section):
+    """Every word has its own depth, known beforehand (Liu, Meng, Zhou, Chen and Xu 2021); the decoder runs whole."""
+
+    name: Literal["word-depths"]
+    depths: Literal["mi"] | Path = Field(
+        "mi",
+        description="mi: by mutual information with the labels, found in the training text of this run; or a file made "
+        "by `anydepth word-depths`",
+    )
+    scale: float = Field(1.0, gt=0, le=100, description="every depth times this, at least 1 and at most all layers")
+    lambda_: float | None = Field(
+        None, alias="lambda", ge=0, description="of a reconstruction file; empty: the one it was made with"
+    )
+    special: Literal["deepest", "shallowest"] = Field(
+        "deepest",
+        description="the depth of what is no word, such as the end of a text: that of its deepest word, or 1",
+    )
+
+    @model_validator(mode="after")
+    def _lambda_is_of_a_file(self) -> "WordDepthsConfig":
+        if self.depths == "mi" and self.lambda_ is not None:
+            raise ValueError("depths by mutual information have no lambda: leave it out, or change scale")
+        return self
+
+
+class HaltingConfig(Section):
+    """A unit after the first layer says how deep each token goes (Elbayad et al. 2020), for classification.
+
+    The model learns to classify after every layer, and the unit which is the first layer whose answer is right.
+    """
+
+    name: Literal["halting"]
+    unit: float = Field(1.0, ge=0, description="what the loss of the unit counts, beside the mean loss of all exits")
+
+
 ObjectiveConfig = Annotated[
-    VanillaConfig | TiedMultiConfig | FlexibleConfig | LayerDropConfig | LatentConfig, Field(discriminator="name")
+    VanillaConfig
+    | TiedMultiConfig
+    | FlexibleConfig
+    | LayerDropConfig
+    | LatentConfig
+    | WordDepthsConfig
+    | HaltingConfig,
+    Field(discriminator="name"),
 ]

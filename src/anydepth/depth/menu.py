@@ -37,15 +37,17 @@ class MenuEntry:
         return len(self.subnetwork.encoder) + len(self.subnetwork.decoder)
 
     def to_json(self) -> dict[str, Any]:
-        """Of languages nothing is said where there is nothing to say."""
+        """Of languages, and of depths of words, nothing is said where there is nothing to say."""
         row = asdict(self)
+        if not self.subnetwork.by_word:
+            del row["subnetwork"]["by_word"]
         return {key: row[key] for key in row if row[key] or key not in ("pair", "of_pairs")}
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "MenuEntry":
         of_pairs = {pair: Figures(**figures) for pair, figures in row.get("of_pairs", {}).items()}
         sides: dict[str, Any] = {
-            key: None if value is None else tuple(value) for key, value in row["subnetwork"].items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in row["subnetwork"].items()
         }
         return cls(row["name"], SubNetwork(**sides), row["cost"], row["quality"], row.get("pair"), of_pairs)
 
@@ -73,8 +75,9 @@ class DepthMenu:
 
     @classmethod
     def every_prefix(cls, n_layers: int, m_layers: int) -> "DepthMenu":
-        """All N x M exits of a tied-multi model."""
-        return cls.of(SubNetwork.prefix(n, m) for n in range(1, n_layers + 1) for m in range(1, m_layers + 1))
+        """All N x M exits of a tied-multi model; the N of an encoder alone."""
+        decoders = range(min(1, m_layers), m_layers + 1)
+        return cls.of(SubNetwork.prefix(n, m) for n in range(1, n_layers + 1) for m in decoders)
 
     def of_pair(self, pair: str) -> "PairMenu":
         """What there is for a language pair, under short names: 6-2 for en-fr:6-2."""
@@ -118,8 +121,10 @@ class DepthMenu:
 
     @property
     def default(self) -> MenuEntry:
-        """The deepest whose layers have no weights, if there is one: weighted layers cost time for every layer."""
-        plain = [entry for entry in self if not entry.subnetwork.is_weighted]
+        """Each word at its own depth, if there is that; else the deepest whose layers have no weights, if there is one:
+        weighted layers cost time for every layer."""
+        by_word = [entry for entry in self if entry.subnetwork.by_word]
+        plain = by_word or [entry for entry in self if not entry.subnetwork.is_weighted]
         return max(plain, key=lambda entry: entry.layers, default=self.deepest)
 
     @property

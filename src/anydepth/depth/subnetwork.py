@@ -7,8 +7,8 @@ from itertools import pairwise
 from anydepth.errors import UserError
 
 Weights = tuple[float, ...] | None
-SOFT = "-soft"
-NAME = re.compile(rf"(?:[^\s:]+:)?(\d{{1,4}})-(\d{{1,4}})(?:{SOFT})?")
+SOFT, WORDS = "-soft", "-words"
+NAME = re.compile(rf"(?:[^\s:]+:)?(\d{{1,4}})-(\d{{1,4}})(?:{SOFT}|{WORDS})?")
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,15 @@ class SubNetwork:
     """The layers to run, by index from 0 and in ascending order, and optionally a weight for each of them.
 
     A layer of weight w adds w times its branches to the residual stream: 1 is the plain layer, 0 leaves it out.
-    A model that is an encoder alone has an empty decoder.
+    A model that is an encoder alone has an empty decoder. With `by_word` the encoder's layers are those of the words
+    that go deepest: each word has a depth of its own.
     """
 
     encoder: tuple[int, ...]
     decoder: tuple[int, ...]
     encoder_weights: Weights = None
     decoder_weights: Weights = None
+    by_word: bool = False
 
     def __post_init__(self) -> None:
         for side, layers, weights in (
@@ -41,17 +43,23 @@ class SubNetwork:
         """The first n encoder and the first m decoder layers: an exit of a tied-multi model."""
         return cls(tuple(range(n)), tuple(range(m)))
 
+    @classmethod
+    def words(cls, n: int, m: int) -> "SubNetwork":
+        """All layers of both, each word going as deep as it needs."""
+        return cls(tuple(range(n)), tuple(range(m)), by_word=True)
+
     @property
     def is_weighted(self) -> bool:
         return self.encoder_weights is not None or self.decoder_weights is not None
 
     @property
     def name(self) -> str:
-        return f"{len(self.encoder)}-{len(self.decoder)}{SOFT if self.is_weighted else ''}"
+        kind = SOFT if self.is_weighted else WORDS if self.by_word else ""
+        return f"{len(self.encoder)}-{len(self.decoder)}{kind}"
 
 
 def parse_depth(text: str) -> tuple[int, int]:
-    """The layers of a depth as users write it, encoder-decoder: "6-2", "6-2-soft" and "en-fr:6-2" all give (6, 2)."""
+    """The layers of a depth as users write it, encoder-decoder: "6-2", "6-2-words" and "en-fr:6-2" all give (6, 2)."""
     match = NAME.fullmatch(text.strip())
     if match is None:
         raise UserError(f"{text!r} is not a depth: write encoder-decoder, for instance 6-2")

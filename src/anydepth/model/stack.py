@@ -3,28 +3,40 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anydepth.config.model import Residual
+from anydepth.config import ModelConfig
 from anydepth.model.dense import Dense
+from anydepth.model.packing import Packing
 
 Gates = Sequence[float | Tensor] | None  # what each layer's branches count; tensors where that is being learnt
+# How many of the layers each token runs, [b, s]; or what says so once the first of them has run, given its output.
+TokenDepths = Tensor | Callable[[Tensor], Tensor] | None
 
 
 class States(list[Tensor]):
-    """The state after each layer that ran, before the final norm; with `attention` of each, where it was asked for."""
+    """The state after each layer that ran, before the final norm; with `attention` of each, where it was asked for,
+    and the `depths` of tokens, [b, s] and 0 at padding, where each has its own."""
 
-    def __init__(self, states: Iterable[Tensor], attention: Iterable[Tensor] = ()) -> None:
+    def __init__(
+        self,
+        states: Iterable[Tensor],
+        attention: Iterable[Tensor] = (),
+        depths: NDArray[np.int64] | None = None,
+    ) -> None:
         super().__init__(states)
         self.attention = list(attention)
+        self.depths = depths
 
     def first(self, layers: int) -> "States":
         return States(self[:layers], self.attention[:layers])
 
 
 class Stack(nn.Module):
-    """Layers and the final norm that all their exits share.
+    """Layers and the final norm that all their exits share; there is none where layers end in a norm.
 
     `pattern` says whose weights each layer has: (0, 1, 2) gives each its own, (0, 0, 0) is one layer applied three
     times (recurrent stacking). A layer that occurs at several places is one module, its parameters are there once.
@@ -34,17 +46,17 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        make_layer: Callable[[], nn.Module],
+        make_layer: Callable[[ModelConfig], nn.Module],
         pattern: tuple[int, ...],
-        width: int,
-        residual: Residual = "plain",
+        config: ModelConfig,
     ) -> None:
         super().__init__()
-        own = [make_layer() for _ in range(max(pattern, default=-1) + 1)]
+        own = [make_layer(config) for _ in range(max(pattern, default=-1) + 1)]
         self.layers = nn.ModuleList(own[index] for index in pattern)
-        self.norm = nn.LayerNorm(width)
-        self.scales = nn.Parameter(torch.zeros(len(pattern))) if residual == "rezero" else None
-        self.dense = Dense(len(pattern), width) if residual == "dlcl" else None
+        after = config.norm == "post"
+        self.norm = nn.Identity() if after else nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.scales = nn.Parameter(torch.zeros(len(pattern))) if config.residual == "rezero" else None
+        self.dense = Dense(len(pattern), config.width) if config.residual == "dlcl" else None
 
     @property
     def distinct(self) -> list[nn.Module]:
@@ -68,11 +80,14 @@ class Stack(nn.Module):
         weights: Gates = None,
         caches: Sequence[Any] | None = None,
         watch: bool = False,
+        depths: TokenDepths = None,
+        padding_bs: Tensor | None = None,
         **inputs: Any,
     ) -> States:
         """Run the chosen layers on x; with `watch`, note how they attend.
 
-        Each *application* of a layer has its own cache, so that a layer may be applied more than once.
+        Each *application* of a layer has its own cache, so that a layer may be applied more than once. A token whose
+        depth is reached keeps its state; once that is so of all, the loop ends.
         """
         states: list[Tensor] = []
         attention: list[Tensor] = []
@@ -83,14 +98,21 @@ class Stack(nn.Module):
         dense, past = self.dense, dict[int, Tensor]()
         if dense is not None:
             x = dense(past, 0, x)
+        packing = Packing(depths, padding_bs) if isinstance(depths, Tensor) else None
         for place, index in enumerate(chosen):
+            if place == 1 and callable(depths) and not isinstance(depths, Tensor):
+                packing = Packing(depths(x), padding_bs)
+            if packing is not None:
+                if place >= packing.layers:
+                    break
+                inputs["active"] = packing.at(place)
             if caches is not None:
                 inputs["cache"] = caches[place]
             x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
             if dense is not None:
                 x = dense(past, index + 1, x)  # what the next layer reads, and an exit gives
             states.append(x)
-        return States(states, attention)
+        return States(states, attention, None if packing is None else packing.depths)
 
     def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[States]:
         """The states of each of several choices of layers. What two of them begin with alike runs once.

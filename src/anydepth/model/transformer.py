@@ -14,26 +14,38 @@ from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
-from anydepth.model.layers import DecoderLayer, EncoderLayer
-from anydepth.model.stack import Gates, Stack, States
+from anydepth.model.heads import Transform, pooled
+from anydepth.model.layers import DecoderLayer, EncoderLayer, make_norm
+from anydepth.model.stack import Gates, Stack, States, TokenDepths
 
 
 class Transformer(nn.Module):
-    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
+    """With a number of `classes` it is an encoder alone that classifies texts, and `output` is over these."""
+
+    def __init__(self, config: ModelConfig, vocabulary: int, classes: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.vocabulary = vocabulary
-        size = (config.width, config.heads, config.ffn, config.dropout, config.norm == "layer")
-        self.encoder = Stack(lambda: EncoderLayer(*size), config.encoder_pattern, config.width, config.residual)
-        self.decoder = Stack(lambda: DecoderLayer(*size), config.decoder_pattern, config.width, config.residual)
+        self.vocabulary, self.classes = vocabulary, classes
+        self.encoder = Stack(EncoderLayer, config.encoder_pattern, config)
+        self.decoder = Stack(DecoderLayer, config.decoder_pattern, config)
         self.target_embedding = nn.Embedding(vocabulary, config.width)
         shared = config.share_embeddings
         self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)
-        self.output = nn.Linear(config.width, vocabulary, bias=False)
-        if shared != "none":
-            self.output.weight = self.target_embedding.weight
+        learnt = config.positions == "learnt"
+        self.positions = nn.Embedding(config.max_length, config.width) if learnt else None
+        self.types = nn.Embedding(config.token_types, config.width) if config.token_types else None
+        self.embedding_norm = make_norm(config) if config.norm == "post" else None
+        self.transform = Transform(config) if config.head == "transform" and not classes else None
+        self.halting = nn.Linear(config.width, config.encoder_layers) if config.halting else None
+        if classes:
+            self.output = nn.Linear(2 * config.width + 1, classes, bias=False)
+        else:
+            self.output = nn.Linear(config.width, vocabulary, bias=False)
+            if shared != "none":
+                self.output.weight = self.target_embedding.weight
         self.positions_pd: Tensor
-        self.register_buffer("positions_pd", sinusoids(config.max_length + 1, config.width), persistent=False)
+        if not learnt:
+            self.register_buffer("positions_pd", sinusoids(config.max_length + 1, config.width), persistent=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -41,12 +53,18 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear) and module is not self.output:
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-        tables = {id(t): t for t in (self.target_embedding.weight, self.source_embedding.weight, self.output.weight)}
+        tables = {id(m.weight): m.weight for m in self.tables}
         for table in tables.values():
             nn.init.normal_(table, std=self.config.width**-0.5)
         if self.config.init == "depth-scaled":
             _scale_by_depth(self.encoder)
             _scale_by_depth(self.decoder)
+
+    @property
+    def tables(self) -> list[nn.Embedding | nn.Linear]:
+        """All matrices that have a row for each sub-word, place, kind of text or class."""
+        there = (self.target_embedding, self.source_embedding, self.positions, self.types, self.output)
+        return [table for table in there if table is not None]
 
     @property
     def full(self) -> SubNetwork:
@@ -59,17 +77,37 @@ class Transformer(nn.Module):
         padding_bs: Tensor | None = None,
         watch: bool = False,
         gates: Gates = None,
+        depths: TokenDepths = None,
+        types_bs: Tensor | None = None,
     ) -> States:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
         With `watch` they come with the attention probabilities of each layer, [b, h, s, s]. `gates` are weights of
-        the layers that are still being learnt; they take the place of those of `sub`.
+        the layers that are still being learnt; they take the place of those of `sub`. `depths` says how many
+        layers each token runs, if `sub` is by word, and is known to the halting unit if it is not given; padding is
+        then at the end of each row. `types_bs` are kinds of text; all are of the first if it is not given.
         """
-        x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        attend = _attend(padding_bs)
+        x_bsd = self._embed(self.source_embedding, source_bs, 0, types_bs)
         weights = sub.encoder_weights if gates is None else gates
-        states: States = self.encoder(x_bsd, sub.encoder, weights, watch=watch, attend=attend)
+        if sub.by_word and depths is None:
+            depths = self.halts
+        states: States = self.encoder(
+            x_bsd,
+            sub.encoder,
+            weights,
+            watch=watch,
+            depths=depths if sub.by_word else None,
+            padding_bs=padding_bs,
+            attend=_attend(padding_bs),
+        )
         return states
+
+    def halts(self, first_bsd: Tensor) -> Tensor:
+        """How deep each token goes by the halting unit, given the output of the first layer, [b, s]."""
+        if self.halting is None:
+            raise UserError("this model does not say itself how deep each word goes: give depths")
+        depths_bs: Tensor = self.halting(first_bsd).argmax(-1) + 1
+        return depths_bs
 
     def encode_each(
         self,
@@ -81,6 +119,15 @@ class Transformer(nn.Module):
         """The states of each of several choices of encoder layers, before the final norm."""
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
         return self.encoder.run_each(x_bsd, encoders, watch=watch, attend=_attend(padding_bs))
+
+    def read_out(self, state_bsd: Tensor, padding_bs: Tensor | None, rows_r: Tensor | None = None) -> Tensor:
+        """What an encoder alone predicts from, given the state at an exit: of each text [b, 2d + 1] if it classifies,
+        else of the sub-words at these rows of the flattened batch, [r, d]."""
+        if self.classes:
+            return pooled(self.memory(state_bsd), padding_bs)
+        chosen = state_bsd if rows_r is None else state_bsd.flatten(0, 1)[rows_r]
+        exit_rd = self.memory(chosen)
+        return exit_rd if self.transform is None else self.transform(exit_rd)
 
     def memory(self, encoder_state: Tensor) -> Tensor:
         """An encoder exit: the shared final norm, whichever layer the state comes from."""
@@ -138,17 +185,23 @@ class Transformer(nn.Module):
         logits: Tensor = self.output(self.features(self.decode(target_bt, memory, sub, padding_bs)[-1]))
         return logits
 
-    def _embed(self, table: nn.Embedding, tokens: Tensor, start: int) -> Tensor:
+    def _embed(self, table: nn.Embedding, tokens: Tensor, start: int, types: Tensor | None = None) -> Tensor:
         end = start + tokens.shape[1]
-        if end > self.positions_pd.shape[0]:
+        places = self.positions_pd if self.positions is None else self.positions.weight
+        if end > places.shape[0]:
             raise UserError(f"{end} sub-words are more than the model takes ({self.config.max_length}): split the text")
-        x = F.embedding(tokens, table.weight) * math.sqrt(self.config.width) + self.positions_pd[start:end]
+        x = F.embedding(tokens, table.weight)
+        x = x * math.sqrt(self.config.width) + places[start:end] if self.positions is None else x + places[start:end]
+        if self.types is not None:
+            x = x + (self.types.weight[0] if types is None else self.types(types))
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
     def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
         """The parameters that a sub-network uses, each once."""
-        tables = (self.source_embedding, self.target_embedding, self.output)
-        unique = {id(p): p for module in tables for p in module.parameters()}
+        others = [module for module in (self.embedding_norm, self.transform, self.halting) if module is not None]
+        unique = {id(p): p for module in (*self.tables, *others) for p in module.parameters()}
         yield from unique.values()
         yield from self.encoder.parameters_of(sub.encoder)
         yield from self.decoder.parameters_of(sub.decoder)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anydepth.config import ModelConfig
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.layers import EncoderLayer
@@ -46,8 +47,8 @@ class DepthPredictor(nn.Module):
             positions = sinusoids(model.config.max_length + 1, width)
             self.register_buffer("positions_pd", positions, persistent=False)
         if config.layers:
-            size = (width, config.heads, config.ffn, config.dropout)
-            self.stack = Stack(lambda: EncoderLayer(*size), tuple(range(config.layers)), width)
+            size = ModelConfig.model_construct(width=width, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
+            self.stack = Stack(EncoderLayer, tuple(range(config.layers)), size)
             self.token_d = nn.Parameter(torch.randn(width))
         self.register_buffer("figures_shift_f", torch.zeros(FIGURES))
         self.register_buffer("figures_scale_f", torch.ones(FIGURES))
