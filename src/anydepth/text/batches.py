@@ -1,7 +1,8 @@
 """Batches of pairs alike in length, in an order that follows from (seed, epoch) alone."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ class Batch:
     indices: Indices  # [b] numbers of the pairs in their store
     place: Place = (0, 0)  # the epoch, and its number there
     language: int = 0  # the number of its language pair; a batch is of one
+    labels: Tensor | None = None  # [b] of texts to classify, which have no targets
+    depths: Tensor | None = None  # [b, s] how many layers each token of the source runs, where that is known
 
     @classmethod
     def from_rows(
@@ -47,25 +50,45 @@ class Batch:
             place=place,
         )
 
+    @classmethod
+    def of_texts(
+        cls,
+        sources: Sequence[Ids | list[int]],
+        targets: Sequence[Ids | list[int]],
+        indices: Indices | None = None,
+        place: Place = (0, 0),
+    ) -> "Batch":
+        """Texts to classify, without EOS; each target is the number of a label."""
+        batch = cls.from_rows(sources, [[] for _ in sources], indices, place)
+        labels = torch.tensor([int(label) for (label,) in targets])
+        return replace(batch, labels=labels, target_tokens=len(labels))
+
     def __len__(self) -> int:
         return len(self.source)
 
     @property
     def terms(self) -> int:
-        """What a loss of it is the mean over."""
+        """What a loss of it is the mean over: target tokens, or texts to classify."""
         return self.target_tokens
 
+    @property
+    def wanted(self) -> Tensor:
+        """What is to be predicted, in a row: sub-words with PAD where nothing is, or labels."""
+        return self.target_out.flatten() if self.labels is None else self.labels
+
+    @property
+    def wanted_rows(self) -> Tensor:
+        """Where in `wanted` there is something to predict."""
+        if self.labels is not None:
+            return torch.arange(len(self.labels), device=self.labels.device)
+        return (self.target_out.flatten() != Tokenizer.PAD).nonzero()[:, 0]
+
     def to(self, device: torch.device | str) -> "Batch":
-        return Batch(
-            self.source.to(device, non_blocking=True),
-            self.target_in.to(device, non_blocking=True),
-            self.target_out.to(device, non_blocking=True),
-            None if self.source_padding is None else self.source_padding.to(device, non_blocking=True),
-            self.target_tokens,
-            self.indices,
-            self.place,
-            self.language,
-        )
+        there: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, value in there.items():
+            if isinstance(value, Tensor):
+                there[name] = value.to(device, non_blocking=True)
+        return Batch(**there)
 
 
 def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: int | None = None) -> NDArray[np.int64]:
@@ -88,9 +111,10 @@ def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[
         yield order[start : start + size]
 
 
-def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0)) -> Batch:
+def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
-    return Batch.from_rows(sources, targets, indices, place)
+    make = Batch.of_texts if labelled else Batch.from_rows
+    return make(sources, targets, indices, place)
 
 
 def plan_epoch(
@@ -125,12 +149,15 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
 
 
 class BatchStream:
-    """The batch at a position (epoch, index); that position is all the state there is."""
+    """The batch at a position (epoch, index); that position is all the state there is.
+
+    Where the store is `labelled`, a target is the number of a label.
+    """
 
     together = 1
 
-    def __init__(self, store: PairStore, batch_tokens: int, seed: int) -> None:
-        self._store = store
+    def __init__(self, store: PairStore, batch_tokens: int, seed: int, labelled: bool = False) -> None:
+        self._store, self._labelled = store, labelled
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._epoch = -1
@@ -140,7 +167,7 @@ class BatchStream:
         return len(self._plan_of(epoch))
 
     def at(self, epoch: int, index: int) -> Batch:
-        return make_batch(self._store, self._plan_of(epoch)[index], (epoch, index))
+        return make_batch(self._store, self._plan_of(epoch)[index], (epoch, index), self._labelled)
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:

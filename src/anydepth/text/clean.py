@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from math import inf
 
 from anydepth.config import DataConfig
 from anydepth.text.corpus import Pair
@@ -57,12 +58,12 @@ def normalise(text: str) -> str:
 
 
 class Cleaner:
-    """Passes the pairs worth keeping, normalised; `counts` grows as they go by."""
+    """Passes the pairs worth keeping, normalised; `counts` grows as they go by. Labelled texts may have any length."""
 
     def __init__(self, config: DataConfig) -> None:
         self.counts = CleaningCounts()
-        self.max_characters = CHARACTERS_PER_TOKEN * config.max_tokens
-        self.max_ratio = config.max_ratio
+        self.max_characters = inf if config.is_labelled else CHARACTERS_PER_TOKEN * config.max_tokens
+        self.max_ratio = inf if config.is_labelled else config.max_ratio
         self.seen: set[int] | None = set() if config.deduplicate else None
 
     def clean(self, pairs: Iterable[Pair]) -> Iterator[Pair]:

@@ -51,11 +51,15 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(config: CorpusConfig) -> Iterator[Pair]:
-    """All pairs of a corpus, in order, with no more than one in memory; a text is paired with itself."""
+    """All pairs of a corpus, in order, with no more than one in memory; a text is paired with itself, or its label."""
     if config.source is not None and config.target is not None:
         return _read_two_files(config.source, config.target)
     if config.tsv is not None:
         return _read_tsv(config.tsv, int(config.source_column), int(config.target_column))
+    if config.labelled is not None:
+        from anydepth.text.labelled import read_labelled  # which reads lines as this file does
+
+        return read_labelled(config.labelled, config.text_column, config.label_column)
     if config.text is not None:
         return ((line, line) for line in read_lines(config.text))
     return _read_huggingface(config)

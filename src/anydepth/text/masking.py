@@ -62,11 +62,11 @@ def mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
 def mask_batch(batch: Batch, probability: float, mask_id: int, vocabulary: int, seed: Sequence[int]) -> Batch:
     """Sources with damage; in `target_out` the sub-words that were chosen, and PAD everywhere else.
 
-    At least one is chosen. EOS never is.
+    At least one is chosen. What begins and ends a text never is.
     """
     rng = np.random.default_rng(list(seed))
     text_bs = batch.source.numpy()
-    is_word_bs = (text_bs != Tokenizer.PAD) & (text_bs != Tokenizer.EOS)
+    is_word_bs = (text_bs != Tokenizer.PAD) & (text_bs != Tokenizer.BOS) & (text_bs != Tokenizer.EOS)
     chance_bs = np.where(is_word_bs, rng.random(text_bs.shape), 1.0)
     chosen_bs = chance_bs < probability
     if not chosen_bs.any():

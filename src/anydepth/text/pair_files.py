@@ -45,11 +45,16 @@ def what_is_prepared(config: DataConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked"})
     if not config.keep_out:
         del data["keep_out"]
+    if config.folds is None:
+        del data["folds"], data["fold"]
     if not config.pairs:
         del data["pairs"]
-        for corpus in (data["train"], data["valid"] or {}):
-            if corpus.get("text") is None:
-                corpus.pop("text", None)
+    for corpus in (data["train"] or {}, data["valid"] or {}):
+        if corpus.get("text") is None and not config.pairs:
+            corpus.pop("text", None)
+        if corpus.get("labelled") is None:
+            for key in ("labelled", "text_column", "label_column"):
+                corpus.pop(key, None)
     return data
 
 

@@ -21,6 +21,9 @@ Item = TypeVar("Item")
 EncodedPair = tuple[Pair, list[int], list[int]]
 
 PAIRS_ENCODED_AT_ONCE = 10_000
+TEST = "test.tsv"  # in prepared data of one of several folds
+FOLD_KEY = b"fold"
+MOST_LABELS = 10_000
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Part:
     @property
     def items(self) -> str:
         """What messages call that of which it has many."""
-        return "pairs" if self.pair.train.text is None else "sentences"
+        return {"translation": "pairs", "text": "sentences", "labels": "texts"}[self.pair.train.kind]
 
     def check_training(self) -> None:
         self._check_usable(self.training_corpus, self.train_counts)
@@ -75,6 +78,8 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
     part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
     what = f"cleaned {part.items} of the {part.training_corpus}"
     cleaned = watched(bar, what, cleaner.clean(read_pairs(pair.train)))
+    if config.folds is not None:
+        cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
     if pair.valid is None:
         hold_out = HoldOut(config.hold_out, seed, f"the {part.training_corpus}", part.items)
         _hold_out(part, cleaned, hold_out, folder)
@@ -86,6 +91,18 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
         write_pairs(folder, part.train, _noting_sources(cleaned, sources, part.seen))
     part.check_training()
     return part
+
+
+def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, counts: CleaningCounts) -> Iterator[Pair]:
+    """Put one of the folds aside to test with. Equal texts are always in the same one."""
+    with open(test, "w", encoding="utf-8", newline="\n") as file:
+        for text, label in pairs:
+            if digest(text, FOLD_KEY) % folds + 1 == fold:
+                file.write(f"{label}\t{text}\n")
+                counts.held_out += 1
+                counts.kept -= 1
+            else:
+                yield text, label
 
 
 def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Path) -> None:
@@ -107,9 +124,10 @@ def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Pa
     write_pairs(folder, part.train, shown())
     part.check_training()
     hold_out.choose()
+    before = counts.held_out
     keep_pairs(folder, part.train, is_to_train_on)
 
-    held_out = counts.held_out
+    held_out = counts.held_out - before
     counts.kept -= held_out
     if held_out > counts.kept:
         raise hold_out.too_small(f"only {counts.kept} {part.items} that share no source with them")
@@ -154,34 +172,66 @@ def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
     part.seen -= held_out
 
 
-def encode_part(
-    part: Part, tokenizer: Tokenizer, tag: int | None, max_tokens: int, folder: Path, bar: Progress
-) -> None:
-    """Write the tokens to train on, with the tag as the first one of each source, and the text to validate with."""
-    first = [] if tag is None else [tag]
+@dataclass(frozen=True)
+class Encoding:
+    """How pairs become numbers: with `first` before each source, and with labels, if there are some, for targets."""
+
+    tokenizer: Tokenizer
+    first: list[int]
+    max_tokens: int
+    labels: Sequence[str] = ()
+
+    def sources(self, texts: list[str]) -> list[list[int]]:
+        """Too long ones as they are; of a text that has a label as much as there is room for."""
+        found = self.tokenizer.encode_many(texts)
+        return [ids[: self.max_tokens - len(self.first)] for ids in found] if self.labels else found
+
+    def targets(self, texts: list[str]) -> list[list[int]]:
+        if not self.labels:
+            return self.tokenizer.encode_many(texts)
+        numbers = {label: [number] for number, label in enumerate(self.labels)}
+        unknown = next((text for text in texts if text not in numbers), None)
+        if unknown is not None:
+            raise UserError(
+                f"the label {unknown!r} of the validation corpus does not occur in the training corpus, which has "
+                f"{', '.join(self.labels[:20])}: mend one of them"
+            )
+        return [numbers[text] for text in texts]
+
+
+def labels_of(part: Part, folder: Path) -> list[str]:
+    """All that occur in what there is to train on."""
+    labels = sorted({label for _, label in read_back(folder, part.train)})
+    if len(labels) < 2:
+        raise UserError(f"all texts of the {part.training_corpus} have the label {labels[0]!r}: give texts of several")
+    if len(labels) > MOST_LABELS:
+        raise UserError(f"the {part.training_corpus} has {len(labels):,} labels, which are more than {MOST_LABELS:,}")
+    return labels
+
+
+def encode_part(part: Part, encoding: Encoding, folder: Path, bar: Progress) -> None:
+    """Write the tokens to train on, and the text to validate with."""
     train = watched(bar, f"encoded {part.items} of the {part.training_corpus}", read_back(folder, part.train))
-    with StoreWriter(folder, part.train, tokenizer.vocabulary_size) as store:
-        for _, source_ids, target_ids in _encode(train, tokenizer, first, max_tokens, part.train_counts):
+    with StoreWriter(folder, part.train, encoding.tokenizer.vocabulary_size) as store:
+        for _, source_ids, target_ids in _encode(train, encoding, part.train_counts):
             store.add(source_ids, target_ids)
     part.check_training()
-    encoded = _encode(part.valid, tokenizer, first, max_tokens, part.valid_counts)
+    encoded = _encode(part.valid, encoding, part.valid_counts)
     part.valid = [pair for pair, _, _ in encoded]
     part.check_validation()
     write_pairs(folder, f"{part.prefix}valid", part.valid)
 
 
-def _encode(
-    pairs: Iterable[Pair], tokenizer: Tokenizer, first: list[int], max_tokens: int, counts: CleaningCounts
-) -> Iterator[EncodedPair]:
+def _encode(pairs: Iterable[Pair], encoding: Encoding, counts: CleaningCounts) -> Iterator[EncodedPair]:
     """Pairs with their sub-words. Those with too many, or none, move from `kept` to their place in the counts."""
-    remaining = iter(pairs)
+    remaining, first = iter(pairs), encoding.first
     while chunk := list(islice(remaining, PAIRS_ENCODED_AT_ONCE)):
-        sources = tokenizer.encode_many([source for source, _ in chunk])
-        targets = tokenizer.encode_many([target for _, target in chunk])
+        sources = encoding.sources([source for source, _ in chunk])
+        targets = encoding.targets([target for _, target in chunk])
         for pair, source_ids, target_ids in zip(chunk, sources, targets, strict=True):
             if not source_ids or not target_ids:
                 counts.empty += 1
-            elif max(len(first) + len(source_ids), len(target_ids)) > max_tokens:
+            elif max(len(first) + len(source_ids), len(target_ids)) > encoding.max_tokens:
                 counts.too_long += 1
             else:
                 yield pair, first + source_ids, target_ids

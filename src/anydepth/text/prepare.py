@@ -19,7 +19,16 @@ from anydepth.files import atomic_folder
 from anydepth.text.corpus import Pair
 from anydepth.text.masking import MASK
 from anydepth.text.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
-from anydepth.text.parts import Part, clean_part, encode_part, file_prefix, leave_out_held_out, watched
+from anydepth.text.parts import (
+    Encoding,
+    Part,
+    clean_part,
+    encode_part,
+    file_prefix,
+    labels_of,
+    leave_out_held_out,
+    watched,
+)
 from anydepth.text.store import PairStore
 from anydepth.text.tokenizer import Tokenizer, sampled
 
@@ -33,6 +42,7 @@ class PreparedPair:
     tag: str | None
     train: PairStore
     valid_pairs: list[Pair]
+    file: str = "train"  # the name of its files
 
 
 @dataclass
@@ -44,10 +54,20 @@ class Prepared:
     # "train" and "valid" as CleaningCounts, or where there are several pairs those of each by its name;
     # "valid_seen_in_train" as a number
     counts: dict[str, Any]
+    labels: tuple[str, ...] = ()  # of texts that have some, in the order of their numbers
+
+    def training_text(self) -> Iterator[Pair]:
+        """All there is to train on, as it was before it became tokens."""
+        return (pair for part in self.parts for pair in read_back(self.folder, part.file))
 
 
-def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool = True) -> Prepared:
-    """Fill `folder`, in one step, or reuse what an equal configuration left there."""
+def prepare(
+    config: DataConfig, folder: Path, seed: int, *, show_progress: bool = True, tokenizer: Tokenizer | None = None
+) -> Prepared:
+    """Fill `folder`, in one step, or reuse what an equal configuration left there.
+
+    `tokenizer` is that of `config.tokenizer`, if it has been read already.
+    """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: choose another folder for the prepared data")
     if folder.exists() and any(folder.iterdir()):
@@ -58,7 +78,7 @@ def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool 
         visible = show_progress and console.is_terminal
         bar = Progress(*columns, console=console, transient=True, disable=not visible)
         with bar, atomic_folder(folder) as work:
-            _fill(config, work, seed, bar)
+            _fill(config, work, seed, bar, tokenizer)
     notes = read_notes(folder)
     return Prepared(
         folder=folder,
@@ -66,6 +86,7 @@ def prepare(config: DataConfig, folder: Path, seed: int, *, show_progress: bool 
         tokenizer=Tokenizer.from_bytes((folder / "tokenizer.model").read_bytes()),
         parts=_open_parts(config, folder),
         counts=notes["counts"],
+        labels=tuple(notes.get("labels", ())),
     )
 
 
@@ -74,22 +95,25 @@ def _open_parts(config: DataConfig, folder: Path) -> list[PreparedPair]:
     for pair in config.corpora:
         prefix, languages = file_prefix(pair, config.corpora), (pair.source_language, pair.target_language)
         valid = list(read_back(folder, f"{prefix}valid"))
-        store = PairStore(folder, f"{prefix}train")
-        parts.append(PreparedPair(pair.name, languages, config.tags.get(pair.name), store, valid))
+        name = f"{prefix}train"
+        tag, store = config.tags.get(pair.name), PairStore(folder, name)
+        parts.append(PreparedPair(pair.name, languages, tag, store, valid, name))
     return parts
 
 
-def _fill(config: DataConfig, work: Path, seed: int, bar: Progress) -> None:
-    given = _given_tokenizer(config)  # refused early if it is not there or not fit
+def _fill(config: DataConfig, work: Path, seed: int, bar: Progress, read: Tokenizer | None) -> None:
+    given = _given_tokenizer(config, read)  # refused early if it is not there or not fit
     parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
     leave_out_held_out(parts, config.keep_out, work)
     tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
     (work / "tokenizer.model").write_bytes(tokenizer.to_bytes())
+    labels = labels_of(parts[0], work) if config.is_labelled else []
     for part in parts:
         tag = config.tags.get(part.pair.name)
         tag_id = None if tag is None else tokenizer.id_of(tag)
-        encode_part(part, tokenizer, tag_id, config.max_tokens, work, bar)
-    notes = notes_of(config, seed, _counts(parts), work)
+        first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
+        encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work, bar)
+    notes = notes_of(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
     (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
 
 
@@ -106,10 +130,10 @@ def _symbols(config: DataConfig) -> list[str]:
     return [MASK] if config.is_text else sorted(set(config.tags.values()))
 
 
-def _given_tokenizer(config: DataConfig) -> Tokenizer | None:
+def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | None:
     if config.tokenizer is None:
         return None
-    given = Tokenizer.load(config.tokenizer)
+    given = read or Tokenizer.load(config.tokenizer)
     missing = [symbol for symbol in _symbols(config) if given.id_of(symbol) is None]
     if missing:
         raise UserError(
@@ -132,7 +156,7 @@ def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed
 
 def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
     """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
-    sides = 1 if config.is_text else 2
+    sides = 2 if config.task == "translation" else 1
     of_each = [(side for pair in read_back(work, part.train) for side in pair[:sides]) for part in parts]
     if len(parts) == 1:
         return of_each[0]

@@ -5,11 +5,12 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import sentencepiece
 
 from anydepth.errors import UserError
+from anydepth.text.surfaces import sentencepiece_surfaces
 
 # The number of threads decides how sentencepiece adds up its statistics, and so the last bits of the model.
 TRAINING_THREADS = 8
@@ -20,6 +21,8 @@ COVERAGE_WITH_BYTES = 0.9999
 
 class Tokenizer:
     PAD, UNK, BOS, EOS = range(4)
+    opening: ClassVar[tuple[int, ...]] = ()  # what an encoder reads before a text
+    file_name: ClassVar[str] = "tokenizer.model"
 
     def __init__(self, model: bytes) -> None:
         self._model = model
@@ -28,6 +31,11 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, model: bytes) -> "Tokenizer":
+        """Of either kind: one that came with a pre-trained encoder is JSON."""
+        if model[:1] == b"{":
+            from anydepth.text.pretrained_tokenizer import PretrainedTokenizer  # a Tokenizer too
+
+            return PretrainedTokenizer.from_bytes(model)
         try:
             tokenizer = cls(model)
         except RuntimeError as error:
@@ -40,8 +48,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """From a tokenizer.model, or from the model or run that has one."""
-        places = (path, path / "tokenizer.model", path / "model" / "tokenizer.model")
+        """From the file of one, or from the model or run that has one."""
+        inside = [path / name for name in ("tokenizer.model", "tokenizer.json")]
+        places = (path, *inside, *(path / "model" / place.name for place in inside))
         found = next((place for place in places if place.is_file()), None)
         if found is None:
             raise UserError(f"there is no tokenizer at {path}: give a model, a finished run or a tokenizer.model")
@@ -115,6 +124,10 @@ class Tokenizer:
         size = self.vocabulary_size
         text: str = self._processor.decode([int(i) for i in ids if self.EOS < i < size or i == self.UNK])
         return " ".join(text.splitlines())
+
+    def surfaces(self, ids: Iterable[int]) -> list[str]:
+        """The text of each sub-word, with a space before it where a word begins."""
+        return sentencepiece_surfaces(self.pieces(ids))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         return [self._processor.id_to_piece(int(i)) for i in ids]

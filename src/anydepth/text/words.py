@@ -1,0 +1,42 @@
+"""What a word is, whatever the tokenizer: the unit that has a depth of its own."""
+
+import re
+from collections.abc import Sequence
+
+# Written without spaces between words, so that a run of them would be a whole sentence: ideographs, their iteration
+# marks, and kana.
+_ALONE = (
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+# The second part is \w without the first.
+_WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]")
+
+
+def split_words(text: str) -> list[str]:
+    """The words in lower case: runs of letters, digits and underscores, and every other character alone.
+
+    Spaces are of no word. An ideograph or kana is a word of its own.
+    """
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def words_of_pieces(surfaces: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The words of a text that is given sub-word by sub-word, and for each sub-word the number of its word.
+
+    A sub-word belongs to the word of its first character that is no space. One of spaces alone, or of nothing, goes
+    with the word that comes next, at the end with the last one. Where there is no word at all the number is -1.
+    """
+    words, ends = [], []
+    for match in _WORD.finditer("".join(surfaces)):
+        words.append(match[0].lower())
+        ends.append(match.end())
+    numbers = []
+    number, last, start = 0, len(words) - 1, 0
+    for surface in surfaces:
+        # Spaces are of no word: the first word that ends after the start has the first character that is none.
+        while number < last and ends[number] <= start:
+            number += 1
+        numbers.append(number if words else -1)
+        start += len(surface)
+    return words, numbers
