@@ -8,7 +8,7 @@ from pathlib import Path
 import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
-TOP = {"foundations", "recipe", "recipe_parts", "selecting", "cli"}
+TOP = {"foundations", "pretrained", "recipe", "recipe_parts", "estimating", "selecting", "cli"}
 RUNNING = {"select", "infer", "evaluate", "artifact"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
@@ -22,9 +22,11 @@ FORBIDDEN = {
     "infer": {"evaluate", "artifact"} | TRAINING | TOP,
     "evaluate": TRAINING | TOP,
     "artifact": {"evaluate"} | TRAINING | TOP,
-    "foundations": {"recipe", "selecting", "cli"},
-    "recipe": {"selecting", "cli"},
-    "selecting": {"recipe", "cli"},
+    "pretrained": {"foundations", "recipe", "selecting", "estimating", "cli"} | RUNNING | TRAINING,
+    "foundations": {"recipe", "selecting", "estimating", "cli"},
+    "recipe": {"selecting", "estimating", "cli"},
+    "selecting": {"recipe", "estimating", "cli"},
+    "estimating": {"selecting", "cli"},
 }
 
 

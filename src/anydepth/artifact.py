@@ -1,9 +1,10 @@
 """The model folder: weights, config, tokenizer, depth menu and card. It has forgotten how it was trained.
 
-config.json         format, sizes, languages and their pairs, checksums of the two files below, facts for the card
+config.json         format, sizes, languages and their pairs or labels, checksums of the files below, facts for the card
 model.safetensors   the weights
-tokenizer.model     sentencepiece
+tokenizer.model     sentencepiece; or tokenizer.json, which came with a pre-trained encoder
 depths.json         the depth menu with measured cost and quality
+word-depths.json    how deep each word goes, where that is known beforehand (select/word_depths.py)
 README.md           the model card
 selector/           the learnt choice of a depth for each sentence, where one was trained (select/selector_folder.py)
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -27,26 +28,37 @@ from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, sha256_of, write_atomically
+from anydepth.infer.classifier import Classifier
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.select.selector_folder import load_selector
+from anydepth.select.token_depths import Special, TokenDepths
+from anydepth.select.word_depths import WordDepths
 from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
 
-FORMAT = 2  # the newest that is read; a folder has the oldest that can say what it holds
-SHARING, LAYER_OPTIONS = ("encoder_shared", "decoder_shared"), ("norm", "residual", "init")  # keys that came later
-WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.model"
+FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
+# keys of the model that came later, in formats 1 (where they may be left out), 2 and 3
+SHARING, LAYER_OPTIONS = ("encoder_shared", "decoder_shared"), ("norm", "residual", "init")
+ENCODER_OPTIONS = (
+    "norm_epsilon", "activation", "attention_dropout", "positions", "token_types", "head", "halting",
+)  # fmt: skip
+WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
+FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Checksums(BaseModel):
+class WordRule(BaseModel):
+    """How the table of word depths was used in training."""
+
     model_config = ConfigDict(extra="forbid")
 
-    weights: Digest = Field(alias=WEIGHTS)
-    tokenizer: Digest = Field(alias=TOKENIZER)
+    special: Special
+    scale: float = Field(gt=0, allow_inf_nan=False)
+    lambda_: float | None = Field(None, alias="lambda", allow_inf_nan=False)
 
 
 class FolderConfig(BaseModel):
@@ -57,8 +69,26 @@ class FolderConfig(BaseModel):
     vocabulary: int = Field(ge=4, le=1_000_000)
     languages: tuple[str, str]
     pairs: tuple[LanguagePair, ...] = ()
-    files: Checksums
+    labels: tuple[str, ...] = ()
+    words: WordRule | None = None
+    files: dict[str, Digest]
     facts: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _files_are_all_there(self) -> "FolderConfig":
+        if (
+            not self.files.keys() <= set(FILES)
+            or WEIGHTS not in self.files
+            or len(self.files.keys() & set(TOKENIZERS)) != 1
+        ):
+            raise ValueError("files: checksums are not those of weights and tokenizer")
+        if (WORD_DEPTHS in self.files) != (self.words is not None):
+            raise ValueError("words: the table and its rule do not come together")
+        return self
+
+    @property
+    def tokenizer(self) -> str:
+        return next(name for name in TOKENIZERS if name in self.files)
 
 
 def save(
@@ -70,22 +100,32 @@ def save(
     languages: tuple[str, str],
     facts: dict[str, Any],
     pairs: Sequence[LanguagePair] = (),
+    labels: Sequence[str] = (),
+    token_depths: TokenDepths | None = None,
 ) -> None:
     """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card.
 
-    `pairs` matter where there are several, or one with a tag; `languages` then are a summary.
+    `pairs` matter where there are several, or one with a tag; `languages` then are a summary. A model that classifies
+    has `labels`.
     """
     told = pairs if len(pairs) > 1 or any(pair.tag for pair in pairs) else ()
     with atomic_folder(folder) as temporary:
         write_tensors(temporary / WEIGHTS, tensors)
-        (temporary / TOKENIZER).write_bytes(tokenizer.to_bytes())
+        (temporary / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
+        words: dict[str, Any] = {}
+        if token_depths is not None:
+            token_depths.table.save(temporary / WORD_DEPTHS)
+            rule = token_depths
+            words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
         record = {
-            "format": _format(config, told),
+            "format": _format(config, told, bool(labels) or token_depths is not None),
             "model": _without_defaults(config),
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
             **({"pairs": [asdict(pair) for pair in told]} if told else {}),
-            "files": {name: sha256_of(temporary / name) for name in (WEIGHTS, TOKENIZER)},
+            **({"labels": list(labels)} if labels else {}),
+            **words,
+            "files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             "facts": facts,
         }
         (temporary / "config.json").write_text(_json(record), "utf-8")
@@ -93,15 +133,18 @@ def save(
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
 
 
-def _format(config: ModelConfig, pairs: Sequence[LanguagePair]) -> int:
+def _format(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or_label: bool) -> int:
     """Earlier versions are to call a folder newer, not damaged, whose keys they do not know."""
+    if by_word_or_label or config.norm == "post" or not all(_has_default(config, key) for key in ENCODER_OPTIONS):
+        return 3
     plain = config.decoder_layers > 0 and all(_has_default(config, key) for key in LAYER_OPTIONS)
     return 1 if plain and not pairs else 2
 
 
 def _without_defaults(config: ModelConfig) -> dict[str, Any]:
     """Where a later key has its default nothing is said of it: earlier versions do not know it, and can read that."""
-    return config.model_dump(exclude={key for key in (*SHARING, *LAYER_OPTIONS) if _has_default(config, key)})
+    later = (*SHARING, *LAYER_OPTIONS, *ENCODER_OPTIONS)
+    return config.model_dump(exclude={key for key in later if _has_default(config, key)})
 
 
 def _has_default(config: ModelConfig, key: str) -> bool:
@@ -134,6 +177,22 @@ def short_name(model: Path) -> str:
 
 def load(path: Path | str, device: str = "cpu") -> Translator:
     """A Translator from a model folder, or from the folder of a finished run."""
+    found = load_any(path, device)
+    if isinstance(found, Classifier):
+        raise UserError(f"{path} classifies texts: use it with `anydepth classify`, `evaluate` or `explain`")
+    return found
+
+
+def load_classifier(path: Path | str, device: str = "cpu") -> Classifier:
+    """A Classifier from such a folder."""
+    found = load_any(path, device)
+    if isinstance(found, Translator):
+        raise UserError(f"{path} does not classify texts: give a model that was trained on labelled ones")
+    return found
+
+
+def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
+    """Whichever the folder holds."""
     where = choose_device(device)
     folder = resolve(path)
     try:
@@ -141,20 +200,35 @@ def load(path: Path | str, device: str = "cpu") -> Translator:
         _check_files(folder, config)
         tensors = load_file(folder / WEIGHTS)
         _check_tensors(config, tensors)
-        model = Transformer(config.model, config.vocabulary)
+        model = Transformer(config.model, config.vocabulary, len(config.labels))
         model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
-        tokenizer = Tokenizer.from_bytes((folder / TOKENIZER).read_bytes())
+        tokenizer = Tokenizer.from_bytes((folder / config.tokenizer).read_bytes())
         menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
         _check_menu(menu, config.model)
         _check_pairs(config, menu, tokenizer)
+        token_depths = _token_depths(folder, config, menu, tokenizer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
+    if config.labels:
+        return Classifier(model, tokenizer, menu, config.labels, folder, token_depths)
     # Read when it is first asked for: one that is damaged need not stop those who name a depth.
-    find_selector = partial(load_selector, folder, model, tokenizer, menu, config.files.weights)
+    find_selector = partial(load_selector, folder, model, tokenizer, menu, config.files[WEIGHTS])
     tag = config.pairs[0].tag if len(config.pairs) == 1 else None
-    return Translator(model, tokenizer, menu, config.languages, folder, find_selector, config.pairs, tag)
+    return Translator(model, tokenizer, menu, config.languages, folder, find_selector, config.pairs, tag, token_depths)
+
+
+def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> TokenDepths | None:
+    by_word = any(entry.subnetwork.by_word for entry in menu)
+    if by_word and config.words is None and not config.model.halting:
+        raise ValueError("nothing says how deep each word goes")
+    if config.words is None:
+        return None
+    rule = config.words
+    found = TokenDepths(WordDepths.load(folder / WORD_DEPTHS), tokenizer, rule.special, rule.scale, rule.lambda_)
+    found.check_layers(config.model.encoder_layers)
+    return found
 
 
 def is_whole(folder: Path) -> bool:
@@ -187,7 +261,7 @@ def _read_config(folder: Path) -> FolderConfig:
 
 
 def _check_files(folder: Path, config: FolderConfig) -> None:
-    for name, digest in config.files.model_dump(by_alias=True).items():
+    for name, digest in config.files.items():
         if sha256_of(folder / name) != digest:
             raise ValueError(f"{name} is not what was saved")
 
@@ -195,7 +269,8 @@ def _check_files(folder: Path, config: FolderConfig) -> None:
 def _check_tensors(config: FolderConfig, tensors: dict[str, Tensor]) -> None:
     """Before any memory is taken for the model that config.json describes."""
     with torch.device("meta"):
-        expected = {name: p.shape for name, p in Transformer(config.model, config.vocabulary).named_parameters()}
+        model = Transformer(config.model, config.vocabulary, len(config.labels))
+        expected = {name: p.shape for name, p in model.named_parameters()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise ValueError(f"{WEIGHTS} does not fit config.json")
     broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]

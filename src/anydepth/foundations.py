@@ -1,27 +1,60 @@
 """The finished models that a recipe builds on: the one that training starts from, and the teacher."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
+from torch import Tensor
 
 from anydepth import artifact
 from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.errors import UserError
 from anydepth.files import read_json, write_atomically
 from anydepth.infer.translator import Translator
+from anydepth.model import Transformer
+from anydepth.pretrained import is_pretrained, load_pretrained
 from anydepth.text import Tokenizer
 from anydepth.train.checkpoint import read_state, saved_steps
+from anydepth.train.trainer import model_tensors
 
-FREE_TO_CHANGE = ("dropout", "max_length", "init")  # of a model that training starts from
+# of a model that training starts from; max_length not where it is the size of a table
+FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What training starts from: a finished model, or a pre-trained encoder."""
+
+    config: ModelConfig
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer
+    fingerprint: str
+
+    @classmethod
+    def load(cls, path: Path) -> "Start":
+        if is_pretrained(path):
+            config, tensors, tokenizer = load_pretrained(path)
+            digest = hashlib.sha256(tokenizer.to_bytes())
+            for name in sorted(tensors):
+                digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+            return cls(config, tensors, tokenizer, digest.hexdigest())
+        found = artifact.load_any(path)
+        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint)
+
+    def give_to(self, model: Transformer) -> None:
+        """All weights that it has a place for: a head for other labels begins anew."""
+        places = {name: p.shape for name, p in model.named_parameters()}
+        fitting = {name: value for name, value in self.tensors.items() if places.get(name) == value.shape}
+        model.load_state_dict(fitting, strict=False)
 
 
 @dataclass(frozen=True)
 class Foundations:
     """Each is None where the recipe has none, or where the run no longer needs it."""
 
-    start: Translator | None
+    start: Start | None
     teacher: Translator | None
 
     @classmethod
@@ -31,7 +64,7 @@ class Foundations:
             return cls(None, None)
         start, teacher = None, None
         if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
-            start = artifact.load(recipe.init_from)
+            start = Start.load(recipe.init_from)
         if recipe.teacher is not None and recipe.teacher.model != "self":
             teacher = artifact.load(recipe.teacher.model, recipe.train.device)
         return cls(start, teacher)
@@ -50,10 +83,11 @@ class Foundations:
         if recipe.data.tokenizer not in (None, init_from):
             raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
         data = recipe.data.model_copy(update={"tokenizer": init_from})
-        there = _earlier_model(run) if self.start is None else self.start.model.config
+        there = _earlier_model(run) if self.start is None else self.start.config
         asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
         for key, value in asked.items():
-            if key not in FREE_TO_CHANGE and value != getattr(there, key):
+            fixed = key not in FREE_TO_CHANGE or (key == "max_length" and there.positions == "learnt")
+            if fixed and value != getattr(there, key):
                 raise UserError(
                     f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
                     "leave out the section (--set 'model={}')"

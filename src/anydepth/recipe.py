@@ -11,27 +11,28 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from anydepth import artifact
-from anydepth.config import Recipe
+from anydepth.config import Recipe, WordDepthsConfig
 from anydepth.errors import UserError
 from anydepth.files import only_process, read_json, write_atomically
 from anydepth.foundations import Foundations
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
-from anydepth.objectives import make_objective, make_teaching
-from anydepth.recipe_parts import PRUNED, stream_of, validator_of, write_models
+from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
+from anydepth.recipe_parts import PRUNED, WORD_DEPTHS, stream_of, token_depths_of, validator_of, write_models
 from anydepth.text import Prepared, prepare
 from anydepth.train import Trainer
-from anydepth.train.trainer import model_tensors
 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
-    recipe, config = models.completed(recipe, run), recipe.train
+    recipe, config = _fitted(models.completed(recipe, run)), recipe.train
     _check_parts_fit(recipe)
     device = choose_device(config.device)
     pairs = [pair.name for pair in recipe.data.corpora] if len(recipe.data.corpora) > 1 else [""]
-    objective = make_objective(recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs)
+    objective = make_objective(
+        recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs, recipe.data.is_labelled
+    )
     validated = objective.validated().of_pair(recipe.data.corpora[0].name).names
     for depth in config.valid_depths:
         if depth not in validated:
@@ -51,19 +52,26 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
         models.check_unchanged(run)
-        prepared = prepare(recipe.data, run / "data", config.seed)
+        given = None if models.start is None else models.start.tokenizer
+        prepared = prepare(recipe.data, run / "data", config.seed, tokenizer=given)
+        depths = token_depths_of(recipe, prepared, run)  # refused, if it is, before the run has a recipe of its own
         write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
+        if depths is not None:
+            depths.table.save(run / WORD_DEPTHS)
         _report(prepared, console)
 
         torch.manual_seed(config.seed)
-        model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size).to(device)
+        model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size, len(prepared.labels)).to(device)
         if models.start is not None:
-            model.load_state_dict(model_tensors(models.start.model), strict=False)  # a shared matrix is there once
-        stream, validator = stream_of(recipe, prepared), validator_of(recipe, prepared, objective, device)
-        trainer = Trainer(model, objective.to(device), stream, validator, config, run, prepared.fingerprint, console)
+            models.start.give_to(model)
+        stream = stream_of(recipe, prepared, depths)
+        validator = validator_of(recipe, prepared, objective, device, depths)
+        unit = "texts" if recipe.data.is_labelled else "tokens"
+        data = prepared.fingerprint
+        trainer = Trainer(model, objective.to(device), stream, validator, config, run, data, console, unit)
         steps = trainer.fit()
 
-        finished = write_models(recipe, run, prepared, objective, steps)
+        finished = write_models(recipe, run, prepared, objective, steps, depths)
         write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
     said = [f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})"]
     said += [f"pruned: {run / PRUNED / pair} ({one.menu.default.name})" for pair, one in finished.cut_out.items()]
@@ -72,17 +80,37 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     return run / "model"
 
 
+def _fitted(recipe: Recipe) -> Recipe:
+    """With a model that has what its objective asks for."""
+    return recipe.model_copy(update={"model": OBJECTIVES[recipe.objective.name].fitted(recipe.model)})
+
+
 def _check_parts_fit(recipe: Recipe) -> None:
     """Refuse sections that are fine by themselves and not together."""
     if recipe.data.max_tokens >= recipe.model.max_length:
         raise UserError("model.max_length must be larger than data.max_tokens: raise the one or lower the other")
     has_decoder = recipe.model.decoder_layers > 0
+    by_mi = isinstance(recipe.objective, WordDepthsConfig) and recipe.objective.depths == "mi"
+    if by_mi and not recipe.data.is_labelled:
+        raise UserError(
+            "mutual information needs labelled texts: for others set objective.depths to a file that `anydepth "
+            "word-depths reconstruction` made"
+        )
+    by_word = recipe.objective.name in ("word-depths", "halting")
+    if by_word and recipe.model.residual == "dlcl":
+        raise UserError("with dense connections no word is done before the others: set model.residual to plain")
+    if by_word and recipe.data.is_text:
+        raise UserError(f"objective {recipe.objective.name} is not for masked text: give labels or translations")
+    if recipe.data.is_labelled and recipe.teacher is not None and recipe.teacher.model != "self":
+        raise UserError("a model that classifies can be taught by itself alone: set teacher.model=self, or no teacher")
+    if recipe.data.is_labelled and has_decoder:
+        raise UserError("labelled texts are for an encoder alone: set model.decoder_layers to 0")
     if recipe.data.is_text and has_decoder:
         raise UserError(
             "a text without translations is for masked language modelling, which has no decoder: "
             "set model.decoder_layers to 0, or give source and target"
         )
-    if not recipe.data.is_text and not has_decoder:
+    if recipe.data.task == "translation" and not has_decoder:
         raise UserError(
             "a model without a decoder cannot translate: give a corpus with `text`, or set model.decoder_layers"
         )

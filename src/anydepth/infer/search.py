@@ -9,6 +9,7 @@ from anydepth.infer.beam import beam_search
 from anydepth.infer.decoding import Candidate, Encoded, SearchOptions, encode
 from anydepth.infer.greedy import greedy
 from anydepth.model import Transformer
+from anydepth.select.token_depths import TokenDepths
 
 Found = list[list[Candidate]]
 
@@ -26,14 +27,16 @@ def search_each(
     sources: list[list[int]],
     limits: list[int],
     options: SearchOptions,
+    token_depths: TokenDepths | None = None,
 ) -> list[Found]:
     """The same for several sub-networks at once, in much less time than one after the other.
 
     Every encoder runs once, and a decoder searches from the exits of all encoders it goes with, stacked on the batch.
+    `token_depths` are for those in which every word has its own depth.
     """
     found: dict[SubNetwork, Found] = {}
     with torch.inference_mode():
-        exits = dict(zip(subs, encode(model, subs, sources), strict=True))
+        exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _with_the_same_decoder(subs):
             stacked = _stacked([exits[sub] for sub in group])
             run = greedy if options.beam == 1 else beam_search

@@ -1,6 +1,5 @@
 """The Translator: texts in, texts out, at any depth of the menu."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
@@ -8,27 +7,27 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate
 from anydepth.infer.hypothesis import Hypothesis, TooLongError
 from anydepth.infer.languages import LanguagePair, ambiguous, differ, encoder_alone, matching
+from anydepth.infer.loaded import LoadedModel
 from anydepth.infer.options import TranslationOptions
 from anydepth.infer.search import search_each
 from anydepth.model import Transformer
 from anydepth.select import Selector
 from anydepth.select.budget import within_budget
 from anydepth.select.learnt import LearntSelector
+from anydepth.select.token_depths import TokenDepths
 from anydepth.text import Tokenizer
 
 AUTO = "auto"
 Depth = str | Sequence[str] | Selector | None
 
 
-class Translator:
-    """A model with its tokenizer and its depth menu. `anydepth.load` makes one from a model folder.
+class Translator(LoadedModel):
+    """A model that translates, or an encoder alone. `anydepth.load` makes one from a model folder.
 
     `pairs` are given where it has several, and `tag` where its sources begin with one; `between` chooses a pair.
     """
@@ -43,9 +42,10 @@ class Translator:
         find_selector: Callable[[], LearntSelector | None] = lambda: None,
         pairs: Sequence[LanguagePair] = (),
         tag: str | None = None,
+        token_depths: TokenDepths | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.menu = model, tokenizer, menu
-        self.languages, self.folder, self._find_selector = languages, folder, find_selector
+        super().__init__(model, tokenizer, menu, folder, token_depths)
+        self.languages, self._find_selector = languages, find_selector
         self.pairs = tuple(pairs) or (LanguagePair(*languages, tag),)
         self.tag = tag
         self.pair: str | None = None  # the name of the one that was chosen among several
@@ -85,6 +85,8 @@ class Translator:
             return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
         if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
             return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
+        if any(entry.subnetwork.by_word for entry in self.menu):
+            return "a selector cannot be trained where each word has its own depth: name a depth instead"
         if weighted:
             return (
                 f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}: "
@@ -139,7 +141,7 @@ class Translator:
         for chosen in _batches(group, sources, options.batch_size):
             batch = [sources[i] for i in chosen]
             limits = [options.longest_output(len(source), self.model.config.max_length) for source in batch]
-            of_each = search_each(self.model, subnetworks, batch, limits, options.search)
+            of_each = search_each(self.model, subnetworks, batch, limits, options.search, self.token_depths)
             for i, *candidates_of in zip(chosen, *of_each, strict=True):
                 yield i, [self._hypotheses(found, name) for name, found in zip(names, candidates_of, strict=True)]
             options.ready(len(chosen))
@@ -209,17 +211,17 @@ class Translator:
 
     @property
     def longest_source(self) -> int:
-        """In sub-words, leaving room for the end of sentence and, where there is one, the tag."""
-        return self.model.config.max_length - (1 if self.tag is None else 2)
+        """Leaving room for the tag, too, where there is one."""
+        return super().longest_source - (0 if self.tag is None else 1)
 
     def as_read(self, ids: Sequence[int]) -> list[int]:
-        """The sub-words of a text as the encoder reads them. An empty text has no tag: it needs no search."""
+        """An empty text has no tag: it needs no search."""
         if self.tag is None or not ids:
-            return [*ids, Tokenizer.EOS]
+            return super().as_read(ids)
         tag = self.tokenizer.id_of(self.tag)
         if tag is None:
             raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
-        return [tag, *ids, Tokenizer.EOS]
+        return super().as_read([tag, *ids])
 
     def _encode(self, texts: Sequence[str], options: TranslationOptions) -> list[list[int]]:
         """As the encoder reads them. Empty ones need no search: they are ready."""
@@ -234,26 +236,6 @@ class Translator:
             sources.append(self.as_read(ids[:limit]))
         options.ready(len(sources) - len(_waiting(sources)))
         return sources
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A checksum of weights and tokenizer: two models with the same give the same output at the same layers."""
-        digest = hashlib.sha256(self.tokenizer.to_bytes())
-        config = self.model.config
-        if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
-            digest.update(repr((config.encoder_pattern, config.decoder_pattern)).encode())
-        for name, value in self.model.named_parameters():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
-
-    def parameters(self, depth: str | None = None) -> int:
-        """How many parameters a depth uses, each counted once."""
-        return sum(p.numel() for p in self.model.parameters_of(self.menu[depth].subnetwork))
-
-    def bytes(self, depth: str | None = None) -> int:
-        """How much memory those take."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
 
 
 def _waiting(sources: list[list[int]]) -> list[int]:

@@ -8,7 +8,9 @@ from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.base import Finished, Loss, Objective, TranslationObjective
+from anydepth.objectives.by_word import ByWord
 from anydepth.objectives.flexible import Flexible
+from anydepth.objectives.halting import Halting
 from anydepth.objectives.latent import Latent
 from anydepth.objectives.layerdrop import LayerDrop
 from anydepth.objectives.teacher import Teacher
@@ -22,6 +24,8 @@ OBJECTIVES: dict[str, type[TranslationObjective]] = {
     "flexible": Flexible,
     "layerdrop": LayerDrop,
     "latent": Latent,
+    "word-depths": ByWord,
+    "halting": Halting,
 }
 
 __all__ = [
@@ -37,9 +41,16 @@ __all__ = [
 
 
 def make_objective(
-    config: ObjectiveConfig, model: ModelConfig, label_smoothing: float, seed: int, pairs: Sequence[str] = ("",)
+    config: ObjectiveConfig,
+    model: ModelConfig,
+    label_smoothing: float,
+    seed: int,
+    pairs: Sequence[str] = ("",),
+    classifies: bool = False,
 ) -> TranslationObjective:
     kind = OBJECTIVES[config.name]
+    if kind.only_classifies and not classifies:
+        raise UserError(f"objective {config.name} is for classification: give labelled texts, or take another")
     if not model.decoder_layers and not kind.takes_encoder_alone:
         able = ", ".join(name for name, kind in OBJECTIVES.items() if kind.takes_encoder_alone)
         raise UserError(f"objective {config.name} needs a decoder; an encoder alone is trained with one of: {able}")
@@ -61,7 +72,11 @@ def make_teaching(
     else:
         model, offered = teacher
         entry = offered.deepest if config.depth is None else _at_depth(offered, config.depth)
+        if entry.subnetwork.by_word:
+            raise UserError("a model in which each word has its own depth cannot teach: choose another teacher.model")
         one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)
+    if config.attention and any(entry.subnetwork.by_word for entry in menu):
+        raise UserError("teacher.attention is for models all of whose words run all layers: leave it out")
     return Teaching(config, one, student, menu, objective.seed)
 
 

@@ -76,7 +76,9 @@ class TranslationObjective(Objective):
         "start a new run with a lower train.rate or a longer train.warmup, or, if it is deep, with "
         "model.init=depth-scaled or objective.name=latent"
     )
-    takes_encoder_alone: ClassVar[bool] = False  # a model without a decoder, for masked language modelling
+    # a model without a decoder, for masked language modelling or classification
+    takes_encoder_alone: ClassVar[bool] = False
+    only_classifies: ClassVar[bool] = False
 
     def __init__(
         self, config: Any, model: ModelConfig, label_smoothing: float, seed: int, pairs: tuple[str, ...] = ("",)
@@ -109,6 +111,15 @@ class TranslationObjective(Objective):
         """What a user should know before a run of so many updates."""
         return []
 
+    def beside(self, model: Transformer, batch: Batch, passes: Passes) -> dict[str, Tensor]:
+        """Losses of its own that are added, by name."""
+        return {}
+
+    @staticmethod
+    def fitted(model: ModelConfig) -> ModelConfig:
+        """The model with what it has to have to be trained this way."""
+        return model
+
     @property
     def watches(self) -> bool:
         """Whether a step has to show its attention."""
@@ -119,6 +130,8 @@ class TranslationObjective(Objective):
         passes = self.run(model, batch, step)
         teaching = self.teaching if self.teaching is not None and step > self.teaching.config.begin else None
         loss = loss_of(model, batch, passes, self.label_smoothing, teaching)
+        for name, part in self.beside(model, batch, passes).items():
+            loss.total, loss.parts[name] = loss.total + part, part.detach()
         unused = unused_layers(model, *passes.layers)
         if self.teaching is not None:
             unused += self.teaching.unused(None if teaching is None else passes)
@@ -134,7 +147,7 @@ def loss_of(
     found = cross_entropy(
         passes.features_erd,
         model.output.weight,
-        batch.target_out.flatten()[passes.real_r],
+        batch.wanted[passes.real_r],
         passes.weight_er if lesson is None else passes.weight_er * lesson.left_er,
         smoothing,
         None if lesson is None else lesson.soft,

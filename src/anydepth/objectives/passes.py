@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anydepth.depth import SubNetwork
 from anydepth.model import States, Transformer
 from anydepth.model.stack import Gates
 from anydepth.text import Batch, Tokenizer
@@ -43,7 +44,7 @@ class Passes:
     whether all decoder layers, were run for it.
     """
 
-    real_r: Tensor  # where in the flattened targets there is no padding
+    real_r: Tensor  # where in what the batch wants there is something to predict
     features_erd: Tensor
     weight_er: Tensor
     whole_er: tuple[Tensor, Tensor]
@@ -89,6 +90,16 @@ def run_gated(model: Transformer, batch: Batch, gates: tuple[Gates, Gates], watc
     return _passes(model, batch, [full.encoder], [full.decoder], [encoded], decoded, torch.ones(1, 1))
 
 
+def run_by_word(model: Transformer, batch: Batch, watch: bool = False) -> Passes:
+    """The whole model, of whose encoder each token runs as many layers as its batch says."""
+    sub = SubNetwork.words(model.config.encoder_layers, model.config.decoder_layers)
+    encoded, decoded = model.encode(batch.source, sub, batch.source_padding, watch, depths=batch.depths), []
+    if model.config.decoder_layers:
+        decoded = [model.decode(batch.target_in, model.memory(encoded[-1]), sub, batch.source_padding)]
+    ran = tuple(range(len(encoded)))
+    return _passes(model, batch, [ran], [sub.decoder], [encoded], decoded, torch.ones(1, 1))
+
+
 def _passes(
     model: Transformer,
     batch: Batch,
@@ -98,13 +109,13 @@ def _passes(
     decoded: list[States],
     weights_nm: Tensor,
 ) -> Passes:
-    real_r, device, config, n = real_positions(batch.target_out), batch.source.device, model.config, len(encoders)
+    real_r, device, config, n = batch.wanted_rows, batch.source.device, model.config, len(encoders)
     # One call for all exits: each would keep a gradient of the whole output matrix.
     if decoded:
         rows = torch.cat([real_r + i * batch.target_out.numel() for i in range(n)])
         features_rd = model.features(torch.cat([states[-1].flatten(0, 1)[rows] for states in decoded]))
-    else:  # an encoder alone says itself what stands at each position
-        features_rd = model.memory(torch.cat([states[-1].flatten(0, 1)[real_r] for states in encoded]))
+    else:  # an encoder alone says itself what stands at each position, or what the text is about
+        features_rd = torch.cat([model.read_out(states[-1], batch.source_padding, real_r) for states in encoded])
     weight_e = weights_nm.T.flatten().to(device, torch.float32)
     whole_n = torch.tensor([len(layers) == config.encoder_layers for layers in encoders], device=device)
     whole_m = torch.tensor([len(layers) == config.decoder_layers for layers in decoders], device=device)

@@ -48,9 +48,12 @@ class Teacher:
         was_training = model.training
         model.eval()
         encoded, decoded = model.encode(batch.source, self.sub, batch.source_padding, watch), States([])
-        if outputs:
+        features_rd = None
+        if outputs and self.sub.decoder:
             decoded = model.decode(batch.target_in, model.memory(encoded[-1]), self.sub, batch.source_padding)
-        features_rd = model.features(decoded[-1].flatten(0, 1)[real_r]) if decoded else None
+            features_rd = model.features(decoded[-1].flatten(0, 1)[real_r])
+        elif outputs:
+            features_rd = model.read_out(encoded[-1], batch.source_padding, real_r)
         model.train(was_training)
         return Shown({"encoder": encoded, "decoder": decoded}, features_rd, model.output.weight.detach())
 

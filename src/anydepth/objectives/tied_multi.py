@@ -17,7 +17,7 @@ from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.draws import keyed_uniform
-from anydepth.objectives.passes import Passes, Ran, real_positions, run_all
+from anydepth.objectives.passes import Passes, Ran, run_all
 from anydepth.text import Batch
 
 Table = npt.NDArray[np.float64]
@@ -46,10 +46,11 @@ WEIGHTS: dict[str, Callable[[int, int, float], Table]] = {
 
 class TiedMulti(TranslationObjective):
     config: TiedMultiConfig
+    takes_encoder_alone = True
 
     def weights(self) -> Table:
         """What each exit counts, [n, m], summing to 1: `exact` weighs with it, `sampled` draws from it."""
-        sizes = (self.model_config.encoder_layers, self.model_config.decoder_layers)
+        sizes = (self.model_config.encoder_layers, max(1, self.model_config.decoder_layers))
         table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
         return np.asarray(table / table.sum(), dtype=np.float64)
 
@@ -57,13 +58,15 @@ class TiedMulti(TranslationObjective):
         return DepthMenu.every_prefix(self.model_config.encoder_layers, self.model_config.decoder_layers)
 
     def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        if self.config.mode == "exact":
+        alone = not self.model_config.decoder_layers  # all its exits cost no more than one of them
+        if self.config.mode == "exact" or alone:
             return self._exact(model, batch)
         return self._sampled(model, batch, step)
 
     def _exact(self, model: Transformer, batch: Batch) -> Passes:
         """All n x m losses; every exit is the beginning of the deepest, so each layer runs once."""
-        encoders, decoders = ([tuple(range(depth + 1)) for depth in range(size)] for size in self.weights().shape)
+        n, m = self.model_config.encoder_layers, self.model_config.decoder_layers
+        encoders, decoders = ([tuple(range(depth)) for depth in range(min(1, size), size + 1)] for size in (n, m))
         return run_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.watches)
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> Passes:
@@ -77,7 +80,7 @@ class TiedMulti(TranslationObjective):
         memory = model.memory(torch.stack(encoded)[n_b, sentences])
         decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
 
-        real_r = real_positions(batch.target_out)
+        real_r = batch.wanted_rows
         m_r, n_r = m_bt.flatten()[real_r], n_b[:, None].expand_as(m_bt).flatten()[real_r]
         drawn_rd = torch.stack(decoded).flatten(1, 2)[m_r, real_r]
         of_n = self.weights().sum(axis=1)

@@ -1,5 +1,5 @@
 """Validation: what the trainer asks of it; for translation, likelihood and BLEU with the decoder that users run; for
-masked language modelling, perplexity."""
+masked language modelling, perplexity; for classification, accuracy."""
 
 import math
 from collections.abc import Callable, Collection
@@ -10,16 +10,18 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from anydepth.depth import DepthMenu
+from anydepth.evaluate.accuracy import accuracy_of
 from anydepth.evaluate.likelihood import mean_nll
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.select.token_depths import TokenDepths
 from anydepth.text import Batch, Tokenizer
 from anydepth.text.corpus import Pair
 
 Figures = dict[str, float]
-DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4}
+DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4, "accuracy": 2}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class Validator(Protocol):
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Sentences of a language pair that are not trained on, and the same as batches, with the tag if there is one."""
+    """Sentences of a language pair that are not trained on, and the same as batches, with the tag if there is one.
+
+    Or texts with their labels."""
 
     pair: str
     pairs: list[Pair]
@@ -51,6 +55,7 @@ class TranslationValidator:
     tokenizer: Tokenizer
     menu: Callable[[], DepthMenu]
     depths: list[str]
+    token_depths: TokenDepths | None = None
     decides: ClassVar[str] = "bleu"
     title: ClassVar[str] = "BLEU"
     sign: ClassVar[int] = 1  # -1: less is better
@@ -85,7 +90,7 @@ class TranslationValidator:
 
     def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
         """BLEU and likelihood of one language pair at each depth."""
-        translator = Translator(model, self.tokenizer, menu, tag=held_out.tag)
+        translator = Translator(model, self.tokenizer, menu, tag=held_out.tag, token_depths=self.token_depths)
         sources = [source for source, _ in held_out.pairs]
         references = [target for _, target in held_out.pairs]
         result: dict[str, Figures] = {"bleu": {}, "nll": {}}
@@ -105,6 +110,20 @@ class MaskedValidator(TranslationValidator):
         nll = {depth: mean_nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
         perplexity = {depth: round(perplexity_of(value), DIGITS["perplexity"]) for depth, value in nll.items()}
         return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
+
+
+class ClassValidator(TranslationValidator):
+    """The same for texts with labels: by the share that is found right, in percent."""
+
+    decides, title = "accuracy", "accuracy"
+
+    def _figures(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, Figures]:
+        result: dict[str, Figures] = {"accuracy": {}, "nll": {}}
+        for depth in self.depths:
+            sub = menu[depth].subnetwork
+            result["accuracy"][depth] = round(100 * accuracy_of(model, sub, held_out.batches), DIGITS["accuracy"])
+            result["nll"][depth] = round(mean_nll(model, sub, held_out.batches), DIGITS["nll"])
+        return result
 
 
 def _mean(of_pairs: Collection[Figures], digits: int) -> Figures:

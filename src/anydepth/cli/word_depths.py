@@ -1,0 +1,173 @@
+"""Verbs that work out how deep each word goes: `anydepth word-depths mi` and `reconstruction`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from anydepth.cli.app import Device, Threads, errors
+from anydepth.cli.families import results
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.select.word_depths import WordDepths
+
+MANY_TEXTS = 10_000
+
+word_depths_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Work out how deep each word goes, for classification at a depth of its own for every word.",
+)
+
+TextColumnName = Annotated[str, typer.Option("--text-column", help="Column of the texts, of a CSV file.")]
+LabelColumnName = Annotated[str, typer.Option("--label-column", help="Column of the labels, of a CSV file.")]
+Layers = Annotated[
+    int, typer.Option(min=1, max=1000, help="How many layers the deepest words go through.", show_default=False)
+]
+Out = Annotated[Path, typer.Option(help="The table, a JSON file; a picture goes beside it.")]
+
+
+@word_depths_app.callback()
+def _several_verbs() -> None:
+    """Without this, a single verb would not need to be named."""
+
+
+@word_depths_app.command()
+def mi(
+    train: Annotated[
+        Path,
+        typer.Option(
+            help="Labelled texts, those of training alone: lines of label, tab, text, or a .csv file with a header; "
+            "may be gzipped.",
+            show_default=False,
+        ),
+    ],
+    layers: Layers,
+    out: Out = Path("word-depths.json"),
+    text_column: TextColumnName = "text",
+    label_column: LabelColumnName = "label",
+) -> None:
+    """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
+    from anydepth.select.mutual_information import count_words, depths_of_counts
+    from anydepth.text.labelled import read_labelled
+
+    check_out(out)
+    counts = count_words(watched(read_labelled(train, text_column, label_column), errors))
+    write_and_show(depths_of_counts(counts, layers), counts.occurrences, out)
+
+
+@word_depths_app.command()
+def reconstruction(
+    train: Annotated[
+        list[Path],
+        typer.Option(
+            help="Texts to learn from, labelled as for `mi`, whose labels are not looked at; may be repeated.",
+            show_default=False,
+        ),
+    ],
+    out: Out = Path("word-depths.json"),
+    encoder: Annotated[
+        Path | None,
+        typer.Option(
+            help="A pre-trained encoder to start from, a folder or a name on the Hugging Face hub; or a model that "
+            "fills in from every layer, which is used as it is.  [default: from scratch]",
+            show_default=False,
+        ),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Files have a text on each line and no labels.")] = False,
+    layers: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Of an encoder from scratch.  [default: 6]", show_default=False),
+    ] = None,
+    lambda_: Annotated[
+        float, typer.Option("--lambda", min=0.0, help="What a word pays for each layer more, in nats.")
+    ] = 0.1,
+    occurrences: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Texts whose words get a depth for each occurrence, as in the paper; may be repeated. The table is "
+            "for all other texts.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Texts of which each word is hidden in turn for the table.")
+    ] = 2000,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of the model that fills in.")] = 300,
+    rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
+    batch_tokens: Annotated[int, typer.Option(min=16, help="Sub-words in one of its batches.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longer texts are cut, in sub-words.")] = 128,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Folder of its run, with which the same command goes on.  [default: OUT.run]"),
+    ] = None,
+    text_column: TextColumnName = "text",
+    label_column: LabelColumnName = "label",
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
+    from anydepth.estimating import Reconstruction, reconstruction_depths
+    from anydepth.text.corpus import read_lines
+    from anydepth.text.labelled import read_labelled
+
+    def texts_of(paths: list[Path]) -> list[str]:
+        if plain:
+            return [line for path in paths for line in read_lines(path)]
+        return [text for path in paths for text, _ in watched(read_labelled(path, text_column, label_column), errors)]
+
+    check_out(out)
+    if encoder is not None and layers is not None:
+        raise UserError("an encoder brings its layers with it: leave out --layers, or --encoder")
+    asked = Reconstruction(encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device)
+    folder = work or out.with_name(f"{out.name}.run")
+    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder, errors), out)
+
+
+def check_out(out: Path) -> None:
+    """Before any work: whether the table and its picture may be written where they would go."""
+    from anydepth.select.word_depths import WordDepths
+
+    if out.suffix.lower() == ".png":
+        raise UserError(f"{out} is where the picture would go: give the name of a .json file with --out")
+    if out.exists():
+        try:
+            WordDepths.load(out)
+        except UserError as error:
+            raise UserError(f"{out} is there and holds something else: give another file with --out") from error
+    elif picture_of(out).exists():
+        raise UserError(f"{picture_of(out)} is there, where the picture would go: give another file with --out")
+
+
+def picture_of(out: Path) -> Path:
+    return out.with_suffix(".png")
+
+
+def write_and_show(depths: "WordDepths", occurrences: Mapping[str, int], out: Path) -> None:
+    """Write the table and its picture, and print how these words spread over the depths."""
+    from anydepth.evaluate.word_depths_plot import plot_word_depths
+    from anydepth.evaluate.word_depths_table import depth_rows, print_word_depths
+
+    depths.save(out)
+    plot_word_depths(depths, occurrences, picture_of(out))
+    print_word_depths(results(), depth_rows(depths, occurrences))
+    errors.print(f"written: {out} and {picture_of(out).name}")
+
+
+def watched(pairs: Iterable[tuple[str, str]], console: Console) -> Iterator[tuple[str, str]]:
+    """The same pairs; how many there were is shown while they go by, in a file or a pipe at ever longer intervals."""
+    due = MANY_TEXTS
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} texts read", markup=False))
+    with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        for number, pair in enumerate(pairs, start=1):
+            yield pair
+            if number % 1000 == 0:
+                progress.update(task, completed=number)
+            if number == due and not console.is_terminal:
+                console.print(f"{number:,} texts read")
+                due *= 2

@@ -1,0 +1,124 @@
+"""Word depths by reconstruction, from texts to the table: trains a model that fills in, and asks it.
+
+It fills in from every layer through one head (Liu et al. 2021, "anytime prediction").
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from anydepth import artifact
+from anydepth.config import Recipe
+from anydepth.errors import UserError
+from anydepth.evaluate.bar import bar
+from anydepth.files import write_atomically
+from anydepth.infer.translator import Translator
+from anydepth.pretrained import is_pretrained
+from anydepth.recipe import train
+from anydepth.select.reconstruction import Averager, occurrence_depths, reconstruct
+from anydepth.select.word_depths import WordDepths
+from anydepth.text.clean import normalise
+from anydepth.text.masking import MASK
+
+TEXT = "text.txt"
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How a table is to be made."""
+
+    encoder: Path | None  # to start from, or one that fills in already; None: from scratch
+    layers: int | None
+    steps: int
+    rate: float
+    batch_tokens: int
+    sample: int  # texts that the table is averaged over
+    lambda_: float
+    max_tokens: int
+    threads: int | None = None
+    device: str = "auto"
+
+
+def reconstruction_depths(
+    asked: Reconstruction, texts: Sequence[str], given: Sequence[str], work: Path, console: Console
+) -> tuple[WordDepths, Counter[str]]:
+    """The table, and how often its words occurred. Of the `given` texts, each occurrence gets a depth of its own."""
+    filler = _fills_in(asked, texts, work, console)
+    model, averager = filler.model, Averager(filler.model.config.encoder_layers)
+    chosen = random.Random(SEED).sample(list(texts), min(asked.sample, len(texts)))
+    with bar(console, "texts reconstructed", len(chosen)) as advance:
+        for one in reconstruct(model, filler.tokenizer, _read(filler, chosen, asked.max_tokens), advance):
+            averager.add(one)
+    if not averager.counts:
+        raise UserError("there are no words in these texts: give others with --train")
+    with bar(console, "given texts reconstructed", len(given)) as advance:
+        found = reconstruct(model, filler.tokenizer, _read(filler, given, asked.max_tokens), advance)
+        of_texts = occurrence_depths(found, asked.lambda_)
+    facts: dict[str, object] = {
+        "texts": len(texts),
+        "sampled": len(chosen),
+        "steps": asked.steps,
+        "encoder": None if asked.encoder is None else asked.encoder.name,
+    }
+    return averager.table(asked.lambda_, of_texts, facts), averager.counts
+
+
+def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int]]:
+    longest = min(limit, filler.longest_source)
+    return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
+
+
+def _fills_in(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> Translator:
+    """A model that fills in from every layer: the given one if it does, or one that is trained now."""
+    if asked.encoder is not None and not is_pretrained(asked.encoder):
+        there = artifact.load_any(asked.encoder, asked.device)
+        if isinstance(there, Translator) and not there.translates and there.tokenizer.id_of(MASK) is not None:
+            layers = there.model.config.encoder_layers
+            if len(there.menu) == layers > 1 or layers == 1:
+                console.print(f"{asked.encoder} fills in from every layer: it is used as it is", highlight=False)
+                return there
+    return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
+
+
+def _recipe(asked: Reconstruction, texts: Sequence[str], work: Path) -> Recipe:
+    lines = [line for line in map(normalise, texts) if line]
+    held_out = max(1, min(500, len(lines) // 20))
+    text = work.with_name(f"{work.name}.{TEXT}")
+    text.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(text, "".join(line + "\n" for line in lines))
+    model: dict[str, Any] = {} if asked.encoder is not None else {"encoder_layers": asked.layers or 6}
+    data: dict[str, Any] = {
+        "train": {"text": text},
+        "hold_out": held_out,
+        "max_tokens": asked.max_tokens,
+        "max_ratio": 1e9,
+    }
+    return Recipe.model_validate(
+        {
+            "init_from": asked.encoder,
+            "data": data,
+            "model": {"decoder_layers": 0, "head": "transform", **model},
+            "objective": {"name": "tied-multi", "mode": "exact"},
+            "train": {
+                "steps": asked.steps,
+                "batch_tokens": asked.batch_tokens,
+                "rate": asked.rate,
+                "warmup": max(1, asked.steps // 10),
+                "schedule": "linear",
+                "label_smoothing": 0.0,
+                "clip": 5.0,
+                "average": 1,
+                "log_every": max(1, asked.steps // 20),
+                "valid_every": max(1, asked.steps // 4),
+                "checkpoint_every": max(1, asked.steps // 4),
+                "threads": asked.threads,
+                "device": asked.device,
+            },
+        }
+    )

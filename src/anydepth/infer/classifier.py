@@ -1,0 +1,180 @@
+"""The Classifier: texts in, labels out, at any depth of the menu; each word may have its own.
+
+Shapes: b batch, s length, c classes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.errors import UserError
+from anydepth.infer.loaded import LoadedModel
+from anydepth.model import Transformer
+from anydepth.model.stack import TokenDepths as Depths
+from anydepth.select.token_depths import TokenDepths
+from anydepth.text import Tokenizer, alike
+from anydepth.text.words import words_of_pieces
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What a text was found to be. `depth` is the mean over its tokens, `computed` the layers that they ran in all."""
+
+    label: str
+    probability: float
+    depth: float
+    computed: int
+    probabilities: tuple[float, ...]  # of all labels, in their order
+
+
+@dataclass(frozen=True)
+class ExplainedWord:
+    """A word as the text has it, with the spaces before it, and how deep it went."""
+
+    text: str
+    depth: int
+
+
+class Classifier(LoadedModel):
+    """A model that classifies texts. `anydepth.load` makes one from a model folder."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        menu: DepthMenu,
+        labels: Sequence[str],
+        folder: Path | None = None,
+        token_depths: TokenDepths | None = None,
+    ) -> None:
+        super().__init__(model, tokenizer, menu, folder, token_depths)
+        self.labels = tuple(labels)
+
+    def classify(
+        self,
+        texts: Sequence[str],
+        *,
+        depth: str | None = None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        batch_size: int = 32,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> list[Classification]:
+        """The label of each text, in order. A text that is too long is cut.
+
+        `depth` is an entry of the menu, such as "6-0". Where each word has its own, `scale` makes all of them deeper
+        or shallower, and so does `lambda_` if they come from reconstruction; by default they are as in training.
+        """
+        if isinstance(texts, str):
+            raise UserError("classify takes a list of texts: write [text]")
+        if batch_size < 1:
+            raise UserError("the batch size must be at least 1")
+        sub = self.menu[depth].subnetwork
+        chosen_depths = self._depths(sub, scale, lambda_)
+        sources = self.read(texts)
+        found: dict[int, Classification] = {}
+        for chosen in alike([len(source) for source in sources], batch_size):
+            run = self._run([sources[i] for i in chosen], sub, chosen_depths)
+            found.update(zip(chosen, self._classifications(*run), strict=True))
+            progress(len(chosen))
+        return [found[i] for i in range(len(texts))]
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        chunk: int = 2048,
+        *,
+        depth: str | None = None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        batch_size: int = 32,
+    ) -> Iterator[Classification]:
+        """The same for any number of lines, with bounded memory. Broken input ends it, after all that came before."""
+        self._depths(self.menu[depth].subnetwork, scale, lambda_)  # refuses bad options before it waits for a line
+        lines = iter(lines)
+        problem: UserError | None = None
+        while problem is None:
+            texts: list[str] = []
+            try:
+                texts.extend(islice(lines, chunk))
+            except UserError as error:
+                problem = error
+            if not texts and problem is None:
+                return
+            yield from self.classify(texts, depth=depth, scale=scale, lambda_=lambda_, batch_size=batch_size)
+        raise problem
+
+    def explain(
+        self, text: str, *, depth: str | None = None, scale: float | None = None, lambda_: float | None = None
+    ) -> tuple[Classification, list[ExplainedWord]]:
+        """The label of a text, and its words with the depth of each; sub-words of one word may differ only where the
+        model itself decides, and the deepest then counts."""
+        sub = self.menu[depth].subnetwork
+        (source,) = self.read([text])
+        logits_bc, (depths,) = self._run([source], sub, self._depths(sub, scale, lambda_))
+        surfaces = self.tokenizer.surfaces(source)
+        _, number_of = words_of_pieces(surfaces)
+        parts: dict[int, list[int]] = {}
+        for place, (token, number) in enumerate(zip(source, number_of, strict=True)):
+            if token not in (Tokenizer.BOS, Tokenizer.EOS):
+                parts.setdefault(number, []).append(place)
+        words = [
+            ExplainedWord("".join(surfaces[i] for i in places), int(max(depths[i] for i in places)))
+            for places in parts.values()
+        ]
+        return self._classifications(logits_bc, [depths])[0], words
+
+    def read(self, texts: Sequence[str]) -> list[list[int]]:
+        """As the encoder reads them."""
+        limit = self.longest_source
+        return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(texts)]
+
+    def _depths(self, sub: SubNetwork, scale: float | None, lambda_: float | None) -> Callable[[Tensor], Depths]:
+        """What says how deep each token of a batch goes, given its tokens."""
+        if not sub.by_word:
+            if scale is not None or lambda_ is not None:
+                raise UserError(f"at depth {sub.name} all words run all layers: scale and lambda have no effect")
+            return lambda source_bs: None
+        if self.token_depths is not None:
+            return self.token_depths.changed(scale, lambda_).tensor
+        if lambda_ is not None:
+            raise UserError("this model says itself how deep each word goes, and has no lambda: use scale")
+        factor = 1.0 if scale is None else scale
+        if not 0 < factor < float("inf"):
+            raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")
+
+        def halts(first_bsd: Tensor) -> Tensor:
+            return torch.ceil(self.model.halts(first_bsd) * factor - 0.5).clamp(1, len(sub.encoder)).long()
+
+        return lambda source_bs: halts
+
+    @torch.inference_mode()
+    def _run(
+        self, sources: Sequence[list[int]], sub: SubNetwork, depths: Callable[[Tensor], Depths]
+    ) -> tuple[Tensor, list[NDArray[np.int64]]]:
+        """Logits [b, c], and the depth of each token of each text."""
+        device, longest = next(self.model.parameters()).device, max(map(len, sources))
+        source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources])
+        padding_bs = (source_bs == Tokenizer.PAD).to(device) if any(len(row) < longest for row in sources) else None
+        states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=depths(source_bs))
+        logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))
+        ran = states.depths
+        if ran is None:
+            ran = np.full((len(sources), longest), len(sub.encoder))
+        return logits_bc, [ran[row, : len(source)] for row, source in enumerate(sources)]
+
+    def _classifications(self, logits_bc: Tensor, depths: Sequence[NDArray[np.int64]]) -> list[Classification]:
+        probabilities = torch.softmax(logits_bc.float(), dim=-1).tolist()
+        found = []
+        for row, of_tokens in zip(probabilities, depths, strict=True):
+            best = max(range(len(row)), key=row.__getitem__)
+            mean, total = float(of_tokens.mean()), int(of_tokens.sum())
+            found.append(Classification(self.labels[best], row[best], mean, total, tuple(row)))
+        return found
