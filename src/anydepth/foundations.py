@@ -12,6 +12,7 @@ from anydepth import artifact
 from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.errors import UserError
 from anydepth.files import read_json, write_atomically
+from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.pretrained import is_pretrained, load_pretrained
@@ -19,7 +20,8 @@ from anydepth.text import Tokenizer
 from anydepth.train.checkpoint import read_state, saved_steps
 from anydepth.train.trainer import model_tensors
 
-# of a model that training starts from; max_length not where it is the size of a table
+HEAD = "output.weight"
+# of a model that training starts from; max_length not where it is the size of a table, and layers may be fewer
 FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting")
 
 
@@ -31,6 +33,7 @@ class Start:
     tensors: dict[str, Tensor]
     tokenizer: Tokenizer
     fingerprint: str
+    labels: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> "Start":
@@ -41,11 +44,12 @@ class Start:
                 digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
             return cls(config, tensors, tokenizer, digest.hexdigest())
         found = artifact.load_any(path)
-        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint)
+        labels = found.labels if isinstance(found, Classifier) else ()
+        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, labels)
 
-    def give_to(self, model: Transformer) -> None:
-        """All weights that it has a place for: a head for other labels begins anew."""
-        places = {name: p.shape for name, p in model.named_parameters()}
+    def give_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
+        """All weights that it has a place for: a head for other labels begins anew, even for as many."""
+        places = {name: p.shape for name, p in model.named_parameters() if name != HEAD or labels == self.labels}
         fitting = {name: value for name, value in self.tensors.items() if places.get(name) == value.shape}
         model.load_state_dict(fitting, strict=False)
 
@@ -86,8 +90,7 @@ class Foundations:
         there = _earlier_model(run) if self.start is None else self.start.config
         asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
         for key, value in asked.items():
-            fixed = key not in FREE_TO_CHANGE or (key == "max_length" and there.positions == "learnt")
-            if fixed and value != getattr(there, key):
+            if not _is_free(key, value, there) and value != getattr(there, key):
                 raise UserError(
                     f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
                     "leave out the section (--set 'model={}')"
@@ -151,6 +154,15 @@ class Foundations:
                     f"{key} is no longer the model that {run} was begun with: restore it, or give another --out"
                 )
             write_atomically(path, json.dumps(found) + "\n")
+
+
+def _is_free(key: str, value: object, there: ModelConfig) -> bool:
+    if key == "max_length":
+        return there.positions != "learnt"
+    if key in ("encoder_layers", "decoder_layers"):  # the first ones are taken
+        unshared = (there.encoder_shared, there.decoder_shared) == ("none", "none") and there.residual == "plain"
+        return unshared and isinstance(value, int) and min(1, getattr(there, key)) <= value <= getattr(there, key)
+    return key in FREE_TO_CHANGE
 
 
 def _earlier_model(run: Path) -> ModelConfig:

@@ -63,7 +63,7 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         torch.manual_seed(config.seed)
         model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size, len(prepared.labels)).to(device)
         if models.start is not None:
-            models.start.give_to(model)
+            models.start.give_to(model, prepared.labels)
         stream = stream_of(recipe, prepared, depths)
         validator = validator_of(recipe, prepared, objective, device, depths)
         unit = "texts" if recipe.data.is_labelled else "tokens"
@@ -102,7 +102,7 @@ def _check_parts_fit(recipe: Recipe) -> None:
     if by_word and recipe.data.is_text:
         raise UserError(f"objective {recipe.objective.name} is not for masked text: give labels or translations")
     if recipe.data.is_labelled and recipe.teacher is not None and recipe.teacher.model != "self":
-        raise UserError("a model that classifies can be taught by itself alone: set teacher.model=self, or no teacher")
+        raise UserError("of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out")
     if recipe.data.is_labelled and has_decoder:
         raise UserError("labelled texts are for an encoder alone: set model.decoder_layers to 0")
     if recipe.data.is_text and has_decoder:

@@ -63,7 +63,9 @@ def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | No
     sizes = [len(part.train) for part in prepared.parts]
     stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
     if token_depths is not None:
-        return DepthStream(stream, token_depths)
+        assert isinstance(recipe.objective, WordDepthsConfig)
+        choices = [token_depths.changed(scale) for scale in recipe.objective.scales] or [token_depths]
+        return DepthStream(stream, choices, seed)
     if not data.is_text:
         return stream
     return MaskedStream(stream, data.masked, *mask_and_vocabulary(prepared.tokenizer), seed)

@@ -92,7 +92,7 @@ def test_texts_that_are_done_early_leave_the_others_alone(absorbed):
     depths_bs[1, 0] = LAYERS
     active = Packing(depths_bs, padding_bs).at(LAYERS - 1)
     assert active.sentences_l is not None
-    assert active.length < max(LENGTHS)
+    assert max(active.lengths) < max(LENGTHS)
     packed = model.encode(source_bs, BY_WORD, padding_bs, depths=depths_bs)
     assert_same_states(packed, masked(model, source_bs, padding_bs, depths_bs))
 
@@ -262,13 +262,13 @@ def test_what_is_active_by_hand():
     assert packing.layers == 3
     first, second, third = (packing.at(place) for place in range(3))
     assert first.rows_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
-    assert (first.sentences, first.width, first.length, first.sentences_l) == (3, 4, 4, None)
+    assert (first.counts, first.lengths, first.sentences_l) == ([4, 2, 3], [4, 2, 3], None)
     assert first.places_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
     assert first.attend[:, 0, 0].tolist() == [[True] * 4, [True, True, False, False], [True, True, True, False]]
     assert second.rows_a.tolist() == [0, 2, 8, 9, 10]
-    assert second.sentences_l.tolist() == [0, 2]
+    assert (second.counts, second.lengths, second.sentences_l.tolist()) == ([2, 3], [4, 3], [0, 2])
     assert second.places_a.tolist() == [0, 1, 3, 4, 5]
     assert third.rows_a.tolist() == [0, 9]
     assert third.places_a is None
-    assert third.width == 1
+    assert third.counts == [1, 1]
     assert Packing(torch.tensor([[1, 2], [2, 1]]), None).at(0) is None

@@ -7,8 +7,11 @@ import typer
 
 from anydepth.cli.app import app
 from anydepth.cli.calibrating import calibrate
+from anydepth.cli.classifying import classify
 from anydepth.cli.comparing import compare
 from anydepth.cli.depths import depths
+from anydepth.cli.evaluating import evaluate
+from anydepth.cli.explaining import explain
 from anydepth.cli.failures import one_line_errors
 from anydepth.cli.info import info
 from anydepth.cli.maps import maps
@@ -18,6 +21,7 @@ from anydepth.cli.plotting import plot
 from anydepth.cli.selecting import select
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
+from anydepth.cli.word_depths import word_depths_app
 
 # in the order of --help
 for verb in (
@@ -28,6 +32,9 @@ for verb in (
     distill,
     sweep,
     perplexity,
+    classify,
+    evaluate,
+    explain,
     compare,
     calibrate,
     oracle,
@@ -37,6 +44,7 @@ for verb in (
     maps,
 ):
     app.command()(verb)
+app.add_typer(word_depths_app, name="word-depths")
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from anydepth.cli.families import results
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.infer.loaded import LoadedModel
     from anydepth.infer.translator import Translator
 
 SIDES = ("encoder", "decoder")
@@ -23,11 +24,16 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
-    from anydepth.artifact import load
+    from anydepth.artifact import load_any
+    from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
+    from anydepth.infer.classifier import Classifier
 
-    facts = facts_of(load(model))
+    found = load_any(model)
+    facts = facts_of_classifier(found) if isinstance(found, Classifier) else facts_of(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
+    elif isinstance(found, Classifier):
+        print_classifier(facts, results())
     else:
         _print(facts, results())
 
@@ -36,24 +42,39 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
     from anydepth.select.calibration import of_machine
 
     config, menu, folder = translator.model.config, translator.menu, translator.folder
-    parameters, views = list(translator.model.parameters()), _views(translator)
+    views = _views(translator)
     return {
         "folder": str(folder),
         "languages": list(translator.languages) if translator.translates else [translator.languages[0]],
         "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
         "vocabulary": translator.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
-        "encoder_weights": _numbered(config.encoder_pattern),
-        "decoder_weights": _numbered(config.decoder_pattern),
-        "parameters": sum(one.numel() for one in parameters),
-        "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
-        "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+        "encoder_weights": numbered(config.encoder_pattern),
+        "decoder_weights": numbered(config.decoder_pattern),
+        **sizes_of(translator),
         "depths": [_depth(one, name) for one in views for name in one.menu.names],
         "default_depth": None if translator.must_choose else menu.default.name,
         "measured_on": menu.measured_on,
         "selector": _selector(translator),
         "why_no_selector": translator.why_no_selector,
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
+    }
+
+
+def sizes_of(loaded: "LoadedModel") -> dict[str, int]:
+    parameters, folder = list(loaded.model.parameters()), loaded.folder
+    return {
+        "parameters": sum(one.numel() for one in parameters),
+        "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
+        "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+    }
+
+
+def size_rows(facts: dict[str, Any]) -> dict[str, str]:
+    return {
+        "parameters": f"{facts['parameters']:,}, each counted once",
+        "on disk": f"{megabytes(facts['bytes_on_disk'])} MB",
+        "in memory": f"{megabytes(facts['bytes_in_memory'])} MB",
     }
 
 
@@ -69,7 +90,7 @@ def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
     return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
 
 
-def _numbered(pattern: Iterable[int]) -> list[int]:
+def numbered(pattern: Iterable[int]) -> list[int]:
     """For each layer the number, from 1, of the weights that it has: layers of one number share them."""
     return [index + 1 for index in pattern]
 
@@ -79,9 +100,10 @@ def _depth(translator: "Translator", name: str) -> dict[str, Any]:
     return {
         **({} if translator.pair is None else {"pair": translator.pair}),
         "depth": name,
-        "encoder": _numbered(entry.subnetwork.encoder),
-        "decoder": _numbered(entry.subnetwork.decoder),
+        "encoder": numbered(entry.subnetwork.encoder),
+        "decoder": numbered(entry.subnetwork.decoder),
         "weighted": entry.subnetwork.is_weighted,
+        "by_word": entry.subnetwork.by_word,
         "parameters": translator.parameters(name),
         "bytes": translator.bytes(name),
         "bleu": entry.quality.get("bleu"),
@@ -104,11 +126,7 @@ def _selector(translator: "Translator") -> dict[str, Any] | None:
 def _print(facts: dict[str, Any], console: Console) -> None:
     from anydepth.evaluate.plain_table import plain_table
 
-    rows = _rows(facts)
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
-    console.print()
+    print_rows(_rows(facts), console)
     of_pairs = ["pair"] if facts["pairs"] else []
     figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
     which = ["layers"] if any(map(_is_chosen, facts["depths"])) else []
@@ -119,22 +137,31 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             one["depth"],
             *(_which_layers(one, facts) for _ in which),
             f"{one['parameters']:,}",
-            _megabytes(one["bytes"]),
+            megabytes(one["bytes"]),
             *(_figures(one) if figures else ()),
         )
     console.print(table)
 
 
+def print_rows(rows: dict[str, str], console: Console) -> None:
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+    console.print()
+
+
 def _is_chosen(depth: dict[str, Any]) -> bool:
     """Whether its layers are not simply the first ones, as they are."""
-    first = all(depth[side] == _numbered(range(len(depth[side]))) for side in SIDES)
-    return depth["weighted"] or not first
+    first = all(depth[side] == numbered(range(len(depth[side]))) for side in SIDES)
+    return depth["weighted"] or depth["by_word"] or not first
 
 
 def _which_layers(depth: dict[str, Any], facts: dict[str, Any]) -> str:
     """Of a side that does not run whole."""
     if depth["weighted"]:
         return "all, weighted"
+    if depth["by_word"]:
+        return "as many as each word needs"
     parts = [side for side in SIDES if len(depth[side]) < len(facts[f"{side}_weights"])]
     return "; ".join(f"{side} {' '.join(map(str, depth[side]))}" for side in parts)
 
@@ -154,11 +181,9 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
         "vocabulary": f"{facts['vocabulary']:,} sub-words; embeddings: {embeddings[facts['share_embeddings']]}",
         "size": f"width {facts['width']}, {facts['heads']} heads, feed-forward {facts['ffn']}",
         **_layer_options(facts),
-        "encoder": _layers(facts["encoder_weights"]),
-        "decoder": _layers(facts["decoder_weights"]),
-        "parameters": f"{facts['parameters']:,}, each counted once",
-        "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
-        "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
+        "encoder": layers_in_words(facts["encoder_weights"]),
+        "decoder": layers_in_words(facts["decoder_weights"]),
+        **size_rows(facts),
         "depths": f"{len(facts['depths'])}; by default {_defaults(facts)}",
         **(_rows_of_figures(facts) if _translates(facts) else {"measured": "not here; `anydepth perplexity` does it"}),
     }
@@ -181,7 +206,7 @@ def _layer_options(facts: dict[str, Any]) -> dict[str, str]:
     return {"layers": ", ".join(unusual)} if unusual else {}
 
 
-def _layers(weights: list[int]) -> str:
+def layers_in_words(weights: list[int]) -> str:
     if not weights:
         return "none"
     count = f"{len(weights)} layer{'s' if len(weights) > 1 else ''}"
@@ -237,7 +262,7 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
     )
 
 
-def _megabytes(size: int) -> str:
+def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f}"
 
 

@@ -125,6 +125,11 @@ class WordDepthsConfig(Section):
         "by `anydepth word-depths`",
     )
     scale: float = Field(1.0, gt=0, le=100, description="every depth times this, at least 1 and at most all layers")
+    scales: tuple[Positive, ...] = Field(
+        (),
+        description="one of these is drawn for each batch instead of `scale`, such as [0.5, 0.75, 1, 1.5], so that the "
+        "finished model is good at all of them",
+    )
     lambda_: float | None = Field(
         None, alias="lambda", ge=0, description="of a reconstruction file; empty: the one it was made with"
     )

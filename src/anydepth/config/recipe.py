@@ -15,8 +15,9 @@ from anydepth.config.train import TrainConfig
 class Recipe(Section):
     init_from: Path | None = Field(
         None,
-        description="a finished model or run to start from, with its tokenizer; `model` may then be left out, "
-        "and only dropout and max_length may differ",
+        description="a finished model or run to start from, or a pre-trained encoder of the BERT family (a folder, or "
+        "a name on the Hugging Face hub), with its tokenizer; `model` may then be left out, and only dropouts, "
+        "max_length, head and halting may differ, and layers may be fewer",
     )
     data: DataConfig
     model: ModelConfig = ModelConfig()

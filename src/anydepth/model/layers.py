@@ -153,7 +153,7 @@ def _absorbed(query_ad: Tensor, x_lsd: Tensor, qkv: Affine, heads: int, active: 
     _, to_key_hed, to_value_hed = qkv.weight.view(3, heads, e, d).unbind(0)
     asked_ahd = (query_ad.view(a, heads, e).transpose(0, 1) @ to_key_hed).transpose(0, 1)
     found = []
-    for asked_qhd, x_sd, length in zip(asked_ahd.split(active.counts), x_lsd, active.lengths, strict=True):
+    for asked_qhd, x_sd, length in zip(torch.split(asked_ahd, active.counts), x_lsd, active.lengths, strict=True):
         own_sd = x_sd[:length]
         shares_rs = torch.softmax(asked_qhd.reshape(-1, d) @ own_sd.t() * e**-0.5, dim=-1)
         found.append((shares_rs @ own_sd).view(-1, heads, d))

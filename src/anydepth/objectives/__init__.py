@@ -62,6 +62,8 @@ def make_teaching(
 ) -> Teaching:
     """What a teacher, or without one the student's own deepest exit, adds to an objective."""
     menu, student = objective.menu(), objective.model_config
+    if config.matches_layers and any(entry.subnetwork.by_word for entry in menu):
+        raise UserError("where each word has its own depth there are no layers to match: set teacher.method=rkd")
     if teacher is None:
         if len(menu) == 1:
             raise UserError(
@@ -72,6 +74,8 @@ def make_teaching(
     else:
         model, offered = teacher
         entry = offered.deepest if config.depth is None else _at_depth(offered, config.depth)
+        if entry.subnetwork.by_word:
+            raise UserError("a model in which each word has its own depth cannot teach: choose another teacher")
         if entry.subnetwork.by_word:
             raise UserError("a model in which each word has its own depth cannot teach: choose another teacher.model")
         one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,13 +88,14 @@ class SomeStream(Protocol):
 
 
 class DepthStream:
-    """The batches of another stream with the depth of each token."""
+    """The batches of another stream with the depth of each token: by one of `choices`, drawn for each batch."""
 
-    def __init__(self, stream: SomeStream, depths: TokenDepths) -> None:
-        self._stream, self._depths, self.together = stream, depths, stream.together
+    def __init__(self, stream: SomeStream, choices: Sequence[TokenDepths], seed: int) -> None:
+        self._stream, self._choices, self._seed, self.together = stream, choices, seed, stream.together
 
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
     def at(self, epoch: int, index: int) -> Batch:
-        return self._depths.on(self._stream.at(epoch, index))
+        drawn = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
+        return self._choices[drawn].on(self._stream.at(epoch, index))

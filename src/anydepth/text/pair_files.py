@@ -47,9 +47,10 @@ def what_is_prepared(config: DataConfig) -> dict[str, Any]:
         del data["keep_out"]
     if config.folds is None:
         del data["folds"], data["fold"]
+    in_pairs = [pair[key] or {} for pair in data["pairs"] for key in ("train", "valid")]
     if not config.pairs:
         del data["pairs"]
-    for corpus in (data["train"] or {}, data["valid"] or {}):
+    for corpus in (data["train"] or {}, data["valid"] or {}, *in_pairs):
         if corpus.get("text") is None and not config.pairs:
             corpus.pop("text", None)
         if corpus.get("labelled") is None:

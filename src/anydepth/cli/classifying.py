@@ -1,0 +1,108 @@
+"""The verb that classifies, and what verbs of models that classify have in common."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from anydepth.cli.app import Device, Model, Threads
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.infer.classifier import Classification, Classifier
+
+Depth = Annotated[
+    str | None, typer.Option(help="Such as 6-0-words or 6-0.  [default: that of the model]", show_default=False)
+]
+Scale = Annotated[
+    float | None,
+    typer.Option(
+        help="Make every word deeper or shallower, such as 2 or 0.5.  [default: as in training]", show_default=False
+    ),
+]
+Lambda = Annotated[
+    float | None,
+    typer.Option(
+        "--lambda",
+        help="The price of a layer, of depths from reconstruction: larger is shallower.  [default: as in training]",
+        show_default=False,
+    ),
+]
+WordDepthsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--word-depths",
+        help="How deep each word goes, a file by `anydepth word-depths`.  [default: that of the model]",
+        show_default=False,
+    ),
+]
+TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts classified together.")]
+
+
+def classify(
+    model: Model,
+    depth: Depth = None,
+    scale: Scale = None,
+    lambda_: Lambda = None,
+    word_depths: WordDepthsFile = None,
+    batch_size: TextsTogether = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Classify standard input, a text on each line. Standard output: label, probability and mean depth, with tabs."""
+    from anydepth.text.corpus import decode_lines
+
+    if sys.stdin is None or sys.stdout is None:
+        raise UserError("classify reads standard input and writes standard output: one of them is closed")
+    classifier = load_classifier(model, device, threads, word_depths, depth)
+    found = classifier.stream(
+        decode_lines(sys.stdin.buffer, "standard input"),
+        chunk=1 if sys.stdin.isatty() else 2048,  # at a terminal, texts come one by one
+        depth=depth,
+        scale=scale,
+        lambda_=lambda_,
+        batch_size=batch_size,
+    )
+    _write(sys.stdout.buffer, found)
+
+
+def _write(out: BinaryIO, found: "Iterator[Classification]") -> None:
+    for one in found:
+        label = " ".join(one.label.split())  # one from a CSV file may have a tab or a line end in it
+        out.write(f"{label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
+        if sys.stdin.isatty():
+            out.flush()
+    out.flush()
+
+
+def load_classifier(
+    model: Path, device: str, threads: int | None, word_depths: Path | None = None, depth: str | None = None
+) -> "Classifier":
+    """With another table of word depths if one is given, for use at `depth`."""
+    import torch
+
+    from anydepth import artifact
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    classifier = artifact.load_classifier(model, device)
+    if word_depths is not None:
+        _give_depths(classifier, word_depths, depth)
+    return classifier
+
+
+def _give_depths(classifier: "Classifier", path: Path, depth: str | None) -> None:
+    """What is no word keeps the depth that the model's own rule says."""
+    from anydepth.select.token_depths import TokenDepths
+    from anydepth.select.word_depths import WordDepths
+
+    sub = classifier.menu[depth].subnetwork
+    if not sub.by_word:
+        raise UserError(f"at depth {sub.name} all words run all layers: leave out --word-depths, or --depth if given")
+    own = classifier.token_depths
+    table = WordDepths.load(path)
+    given = TokenDepths(table, classifier.tokenizer, own.special if own else "deepest")
+    given.check_layers(classifier.model.config.encoder_layers)
+    classifier.token_depths = given

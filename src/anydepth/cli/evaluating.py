@@ -1,0 +1,111 @@
+"""The verb that evaluates models that classify."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from anydepth.cli.app import Device, Threads, errors
+from anydepth.cli.classifying import Depth
+from anydepth.cli.families import families, make_report_folder, results
+from anydepth.cli.word_depths import LabelColumnName, TextColumnName
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.evaluate.labelled_members import LabelledTexts, Member
+
+Number = TypeVar("Number", int, float)
+
+
+def evaluate(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="One or more models that classify, NAME=PATH to name one. A folder of runs seed-1, seed-2, ... or "
+            "fold-1, fold-2, ... counts as one, with the mean and deviation over its models.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the report.", show_default=False)],
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="Lines of label, tab, text, or a .csv file with a header. A model trained on a fold is tested on the "
+            "texts that were left out of it instead.",
+            show_default=False,
+        ),
+    ] = None,
+    static: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[NAME=]PATH",
+            help="The model that speed is compared with.  [default: the same weights with all words at full depth]",
+            show_default=False,
+        ),
+    ] = None,
+    depth: Depth = None,
+    scales: Annotated[
+        str | None, typer.Option(help="Also with all words deeper or shallower, such as 0.5,1,2.", show_default=False)
+    ] = None,
+    lambdas: Annotated[
+        str | None,
+        typer.Option(help="Also at these prices of a layer, for depths from reconstruction.", show_default=False),
+    ] = None,
+    batch_sizes: Annotated[str, typer.Option(help="Texts together, when timed.")] = "1,16",
+    timed: Annotated[int, typer.Option(min=1, help="How many texts to time.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds over all models; the median counts.")] = 3,
+    text_column: TextColumnName = "text",
+    label_column: LabelColumnName = "label",
+    record: Annotated[
+        bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
+    ] = True,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Measure how well, how deep and how fast texts are classified. Leaves a report, and figures in the models."""
+    import torch
+
+    from anydepth.evaluate.classification import evaluate as run_evaluation
+    from anydepth.evaluate.classification_plan import EvaluationOptions
+    from anydepth.evaluate.classification_record import record_evaluation
+    from anydepth.evaluate.classification_report import RECORD, write_evaluation
+    from anydepth.evaluate.classification_table import print_evaluation
+    from anydepth.evaluate.labelled_members import LabelledTexts
+    from anydepth.model.device import choose_device
+
+    options = EvaluationOptions(
+        depth,
+        _numbers(scales, float, "--scales", "0.5,1,2"),
+        _numbers(lambdas, float, "--lambdas", "0,0.05,0.1"),
+        _numbers(batch_sizes, int, "--batch-sizes", "1,16"),
+        timed,
+        repeats,
+        str(choose_device(device)),
+    )
+    if threads is not None:
+        torch.set_num_threads(threads)
+    texts = None if test is None else LabelledTexts.read(test, text_column, label_column)
+    systems = _members(models, texts)
+    compared = None if static is None else next(iter(_members([static], texts).items()))
+    make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
+    found = run_evaluation(systems, options, static=compared, console=errors)
+    print_evaluation(found, results())
+    if record:
+        everyone = {**systems, **(dict([compared]) if compared else {})}
+        for folder in record_evaluation(everyone, found, errors):
+            errors.print(f"recorded in the menu and the card of {folder}")
+    errors.print(f"report: {write_evaluation(found, out)}")
+
+
+def _members(arguments: list[str], test: "LabelledTexts | None") -> "dict[str, list[Member]]":
+    from anydepth.evaluate.labelled_members import find_members
+
+    return {label: find_members(paths, test) for label, paths in families(arguments).items()}
+
+
+def _numbers(given: str | None, kind: Callable[[str], Number], option: str, example: str) -> tuple[Number, ...]:
+    try:
+        return tuple(kind(part) for part in given.split(",")) if given is not None else ()
+    except ValueError as error:
+        raise UserError(f"{option} takes numbers with commas between them, such as {example}: not {given!r}") from error

@@ -1,0 +1,109 @@
+"""The verb that shows how deep each word of a text goes."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from anydepth.cli.app import Device, Model, Threads, errors
+from anydepth.cli.classifying import Depth, Lambda, Scale, WordDepthsFile, load_classifier
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.evaluate.explained import Explanation
+    from anydepth.infer.classifier import Classifier
+
+PIPED_WIDTH = 80
+
+
+def explain(
+    model: Model,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts, each in quotes.  [default: the lines of standard input]", show_default=False),
+    ] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="MODEL", help="Another model, for comparison; may be repeated."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write a page, with a bar for each word.", show_default=False)
+    ] = None,
+    depth: Depth = None,
+    scale: Scale = None,
+    lambda_: Lambda = None,
+    word_depths: WordDepthsFile = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Show how deep each word of a text goes, in colour, and what the text is found to be.
+
+    With several models, scale and lambda are for those that have them, and --word-depths for MODEL.
+    """
+    from anydepth.evaluate.explained import explain as explain_one
+    from anydepth.evaluate.explained_page import write_explanations
+    from anydepth.evaluate.explained_terminal import print_explanations, print_scale
+
+    if html is not None:
+        _check_page(html)
+    named = _load([model, *(others or [])], word_depths, depth, device, threads)
+    scales = _for_takers(scale, [one.menu[depth].subnetwork.by_word for one in named.values()])
+    lambdas = _for_takers(lambda_, [_has_lambdas(one) for one in named.values()])
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+    found: list[tuple[str, list[Explanation]]] = []
+    for number, text in enumerate(texts or _lines()):
+        those = [
+            explain_one(one, text, name, depth=depth, scale=of_scale, lambda_=of_lambda)
+            for (name, one), of_scale, of_lambda in zip(named.items(), scales, lambdas, strict=True)
+        ]
+        if number == 0:
+            print_scale(those, console)
+        print_explanations(those, console, with_names=len(named) > 1)
+        if html is not None:
+            found.append((text, those))
+    if html is not None:
+        write_explanations(found, html)
+        errors.print(f"page: {html}")
+
+
+def _load(
+    paths: Sequence[Path], word_depths: Path | None, depth: str | None, device: str, threads: int | None
+) -> "dict[str, Classifier]":
+    from anydepth.artifact import short_name
+
+    loaded = [
+        load_classifier(path, device, threads, None if number else word_depths, depth)
+        for number, path in enumerate(paths)
+    ]
+    names = [short_name(path) for path in paths]
+    if word_depths is not None:
+        names[0] += f" with {word_depths.name}"
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return dict(zip(names, loaded, strict=True))
+
+
+def _for_takers(value: float | None, takers: Sequence[bool]) -> list[float | None]:
+    """The value for those that can have it; for all if none can, and that is refused."""
+    return [value if takes or not any(takers) else None for takes in takers]
+
+
+def _has_lambdas(classifier: "Classifier") -> bool:
+    return classifier.token_depths is not None and bool(classifier.token_depths.table.lambdas)
+
+
+def _lines() -> Iterator[str]:
+    from anydepth.text.corpus import decode_lines
+
+    if sys.stdin is None:
+        raise UserError("there is no text to explain: give one in quotes, or lines on standard input")
+    return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def _check_page(path: Path) -> None:
+    """Before any work: whether the page may be written where it would go."""
+    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{path} is no name for a page: give one that ends in .html with --html")

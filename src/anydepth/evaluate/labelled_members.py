@@ -1,0 +1,82 @@
+"""What is evaluated: the models of a system, such as those of several seeds or folds, and the texts of each."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anydepth.artifact import load_classifier, resolve, short_name
+from anydepth.errors import UserError
+from anydepth.infer.classifier import Classifier
+from anydepth.text.labelled import read_labelled
+
+PART = re.compile(r"(seed|fold)-(\d+)")
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """A test set, under the bare name of its file."""
+
+    name: str
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path, text_column: str = "text", label_column: str = "label") -> "LabelledTexts":
+        texts, labels = zip(*read_labelled(path, text_column, label_column), strict=True)
+        return cls(path.name, texts, labels)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model, and the texts that it did not see in training."""
+
+    name: str
+    path: Path
+    test: LabelledTexts
+
+    def load(self, device: str = "cpu") -> Classifier:
+        return load_classifier(self.path, device)
+
+
+def find_members(paths: Sequence[Path], test: LabelledTexts | None) -> list[Member]:
+    """Of models, of finished runs, and of folders with runs seed-1, fold-1 and so on.
+
+    A run on a fold has kept its own test set, and that counts; the others are tested on `test`.
+    """
+    members = []
+    for path in paths:
+        for run in list(_runs_in(path)):  # all of them finished, before any test set is read
+            name = short_name(run) if run == path else str(run.relative_to(path))
+            members.append(Member(name, run, _test_of(run, name) or _needed(test, name)))
+    return members
+
+
+def _runs_in(path: Path) -> Iterator[Path]:
+    is_model = (path / "config.json").is_file() or (path / "model" / "config.json").is_file()
+    parts = [] if is_model or not path.is_dir() else [one for one in path.iterdir() if PART.fullmatch(one.name)]
+    if not parts:
+        resolve(path)  # says what is wrong
+        yield path
+    for part in sorted(parts, key=_number):
+        yield from _runs_in(part)
+
+
+def _number(part: Path) -> tuple[str, int]:
+    kind, _, number = part.name.partition("-")
+    return kind, int(number)
+
+
+def _test_of(run: Path, name: str) -> LabelledTexts | None:
+    folder = resolve(run)
+    kept = folder.parent / "data" / "test.tsv"
+    if folder.name != "model" or not kept.is_file():
+        return None
+    read = LabelledTexts.read(kept)
+    return LabelledTexts(f"{read.name} of {name}", read.texts, read.labels)
+
+
+def _needed(test: LabelledTexts | None, name: str) -> LabelledTexts:
+    if test is None:
+        raise UserError(f"{name} was not trained on a fold and has no test set of its own: give one with --test")
+    return test

@@ -1,0 +1,244 @@
+"""What an evaluation of models that classify finds, against figures worked out by hand."""
+
+import io
+import statistics
+from pathlib import Path
+
+import pytest
+from labelled_texts import reconstruction_table, save_noisy
+from matplotlib.colors import to_rgb
+from rich.console import Console
+
+from anydepth import artifact
+from anydepth.card import model_card
+from anydepth.errors import UserError
+from anydepth.evaluate.classification import evaluate
+from anydepth.evaluate.classification_plan import EvaluationOptions
+from anydepth.evaluate.classification_record import record_evaluation
+from anydepth.evaluate.classification_report import render
+from anydepth.evaluate.classification_table import print_evaluation
+from anydepth.evaluate.classification_timing import sample
+from anydepth.evaluate.explained import colours, explain
+from anydepth.evaluate.labelled_members import LabelledTexts, find_members
+from anydepth.select.token_depths import TokenDepths
+from anydepth.select.word_depths import WordDepths
+
+pytest_plugins = ["made_classifiers"]
+
+QUICK = {"batch_sizes": (1, 2), "timed": 3, "repeats": 1}
+QUIET = Console(file=io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def noisy(by_mi_run, tmp_path_factory) -> Path:
+    return save_noisy(by_mi_run, tmp_path_factory.mktemp("noisy") / "model", 1.0)
+
+
+@pytest.fixture(scope="module")
+def found(by_mi_run, noisy, static_run, halting_run, labelled_file):
+    """Two models by mutual information and one with a halting unit, against a static one; with three scales."""
+    test = LabelledTexts.read(labelled_file)
+    systems = {"mi": find_members([by_mi_run, noisy], test), "halting": find_members([halting_run], test)}
+    options = EvaluationOptions(scales=(0.4, 1.0, 3.0), **QUICK)
+    return evaluate(systems, options, static=("plain", find_members([static_run], test)), console=QUIET)
+
+
+def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, noisy, labelled_file):
+    test = LabelledTexts.read(labelled_file)
+    by_hand = []
+    for path in (by_mi_run, noisy):
+        labels = [one.label for one in artifact.load_classifier(path).classify(test.texts)]
+        by_hand.append(100 * sum(map(str.__eq__, labels, test.labels)) / len(labels))
+    accuracy = found.systems[1].main.accuracy
+    assert by_hand[0] != by_hand[1]
+    assert accuracy.mean == pytest.approx(sum(by_hand) / 2)
+    assert accuracy.deviation == pytest.approx(statistics.stdev(by_hand))
+    assert found.systems[2].main.accuracy.deviation is None
+
+
+def test_layers_of_tokens_are_those_of_the_table(found, by_mi_run, labelled_file):
+    classifier = artifact.load_classifier(by_mi_run)
+    depths = [classifier.token_depths.of(ids) for ids in classifier.read(LabelledTexts.read(labelled_file).texts)]
+    total, tokens = sum(map(sum, depths)), sum(map(len, depths))
+    one = found.systems[1].main.outcomes[0]
+    assert (one.computed, one.tokens, one.layers) == (total, tokens, 3)
+    assert one.depth == total / tokens
+    assert one.share == pytest.approx(total / (3 * tokens))
+    assert found.systems[1].main.allowed == pytest.approx(3 * tokens / total)
+
+
+def test_a_larger_scale_is_deeper_and_that_of_training_changes_nothing(found):
+    for system in found.systems[1:]:
+        shallow, same, deep = system.curve
+        assert shallow.depth.mean < same.depth.mean <= deep.depth.mean
+        assert same.accuracy == system.main.accuracy
+    static = found.systems[0]
+    assert not static.curve
+    assert static.main.depth.mean == 3
+
+
+def test_times_are_of_all_models_and_those_of_a_curve_of_the_first(found):
+    static, by_mi, _ = found.systems
+    assert [len(one.seconds) for one in by_mi.main.outcomes] == [2, 2]
+    assert [len(one.seconds) for one in by_mi.curve[0].outcomes] == [2, 0]
+    assert static.main.speed_up(1).mean == 1
+    one = by_mi.main.outcomes[0]
+    assert one.static_seconds == static.main.outcomes[0].seconds
+    assert one.speed_up(2) == static.main.outcomes[0].seconds[2] / one.seconds[2]
+
+
+def test_without_a_static_model_each_is_compared_with_its_own_weights(by_mi_run, static_run, labelled_file):
+    test = LabelledTexts.read(labelled_file)
+    systems = {"mi": find_members([by_mi_run], test), "plain": find_members([static_run], test)}
+    by_mi, plain = evaluate(systems, EvaluationOptions(**QUICK), console=QUIET).systems
+    assert by_mi.own_static.depth.mean == 3
+    assert by_mi.own_static.share.mean == 1
+    assert by_mi.main.outcomes[0].static_seconds == by_mi.own_static.outcomes[0].seconds
+    assert plain.own_static is None
+    assert plain.main.speed_up(1).mean == 1
+
+
+def test_labels_are_counted(found, labelled_file):
+    labels = LabelledTexts.read(labelled_file).labels
+    for system in found.systems:
+        times = len(system.main.outcomes)
+        assert sum(system.confusion.values()) == 90 * times
+        good = sum(count for (true, _), count in system.confusion.items() if true == "good")
+        assert good == labels.count("good") * times
+        assert system.right_of("good") == pytest.approx(100 * system.confusion[("good", "good")] / good)
+    assert found.systems[0].right_of("unheard of") is None
+
+
+def test_mistakes_are_mistakes_the_surest_first(found, by_mi_run, labelled_file):
+    test = LabelledTexts.read(labelled_file)
+    truth = dict(zip(test.texts, test.labels, strict=True))
+    assert found.mistakes_of == "mi"
+    assert found.mistakes
+    sure = [one.probability for _, one in found.mistakes]
+    assert sure == sorted(sure, reverse=True)
+    for label, one in found.mistakes:
+        text = "".join(" " * word.spaced + word.text for word in one.words).strip()
+        assert truth[text] == label != one.label
+
+
+def test_the_page_has_the_figures_and_all_markup_is_closed(found):
+    page = render(found, {"accuracy-depth.png": b"png"})
+    for system in found.systems:
+        assert f"{system.main.accuracy.shown(2)}" in page
+    assert page.count("<table>") == page.count("</table>") == 1 + 1 + 2 + 3  # systems, models, curves, labels
+    assert "Speed over batch size" not in page
+
+
+def test_a_narrow_terminal_has_all_columns(found):
+    stream = io.StringIO()
+    print_evaluation(found, Console(file=stream, width=60))
+    said = stream.getvalue()
+    assert max(map(len, said[: said.index("accuracy: on")].splitlines())) <= 60
+    for header in ("depths by", "models", "accuracy %", "mean depth", "computed", "allows", "ms at 1", "ms at 2"):
+        assert header in said
+    assert "…" not in said
+
+
+def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
+    test, folder = LabelledTexts.read(labelled_file), tmp_path / "reconstruction"
+    there = artifact.load_classifier(by_mi_run)
+    table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
+    there.token_depths = TokenDepths(table, there.tokenizer)
+    tensors = {name: p.detach() for name, p in there.model.named_parameters()}
+    artifact.save(
+        folder, there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"), {},
+        labels=there.labels, token_depths=there.token_depths,
+    )  # fmt: skip
+    options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
+    systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
+    by_mi, by_losses = evaluate(systems, options, console=QUIET).systems
+    assert not by_mi.curve
+    assert [point.setting.name for point in by_losses.curve] == ["lambda 0", "lambda 0.2"]
+    assert by_losses.curve[0].depth.mean > by_losses.main.depth.mean > by_losses.curve[1].depth.mean
+
+
+def test_figures_of_other_conditions_leave_the_menu(halting_run, labelled_file, tmp_path):
+    test = LabelledTexts.read(labelled_file)
+    folder = save_noisy(halting_run, tmp_path / "model", 0.0)
+    systems = {"halting": find_members([folder], test)}
+
+    def record(**options: object) -> dict[str, float | None]:
+        result = evaluate(systems, EvaluationOptions(**{**QUICK, **options}), console=QUIET)
+        assert record_evaluation(systems, result, QUIET) == [folder]
+        return {entry.name: entry.quality.get("accuracy") for entry in artifact.load_classifier(folder).menu}
+
+    first = record(depth="1-0")
+    assert [name for name, accuracy in first.items() if accuracy is not None] == ["1-0", "3-0"]
+    second = record()
+    assert [name for name, accuracy in second.items() if accuracy is not None] == ["1-0", "3-0", "3-0-words"]
+    third = record(timed=2)
+    assert [name for name, accuracy in third.items() if accuracy is not None] == ["3-0", "3-0-words"]
+
+
+def test_members_of_a_folder_come_by_their_numbers(by_mi_run, tmp_path, labelled_file):
+    for number in (10, 2, 1):
+        (tmp_path / "runs" / f"seed-{number}").mkdir(parents=True)
+        (tmp_path / "runs" / f"seed-{number}" / "model").symlink_to(by_mi_run / "model")
+    members = find_members([tmp_path / "runs"], LabelledTexts.read(labelled_file))
+    assert [one.name for one in members] == ["seed-1", "seed-2", "seed-10"]
+    (tmp_path / "runs" / "seed-3").mkdir()
+    (tmp_path / "runs" / "seed-3" / "recipe.json").touch()
+    with pytest.raises(UserError, match=r"seed-3 has not finished"):
+        find_members([tmp_path / "runs"], None)
+
+
+def test_the_sample_is_always_the_same():
+    texts = [f"{'x' * (n % 7)}{n}" for n in range(50)]
+    assert sample(texts, 10) == sample(iter(texts), 10)
+    assert len(set(sample(texts, 10))) == 10
+    assert set(sample(texts, 10)) != set(texts[:10])
+    assert sorted(sample(texts, 100)) == sorted(texts)
+
+
+def test_words_of_an_explanation_join_to_the_text(by_mi_run):
+    classifier, text = artifact.load_classifier(by_mi_run), "the awful film, and a dog."
+    one = explain(classifier, text, "mi")
+    assert "".join(" " * word.spaced + word.text for word in one.words).strip() == text
+    wanted = classifier.token_depths.table.depths(["the", "awful", "film", ",", "and", "a", "dog", "."])
+    assert [word.depth for word in one.words] == wanted
+    assert [word.text for word in one.first(2).words] == ["the", "awful", "…"]
+    cut = explain(classifier, "the film " * 100, "mi")
+    assert cut.words[-1].text == "…"
+    assert cut.words[-1].depth == 0
+
+
+@pytest.mark.parametrize("layers", [1, 2, 12])
+def test_deeper_is_darker_and_letters_can_be_read(layers):
+    def light(colour: str) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    grounds = [light(one.ground) for one in colours(layers)[1:]]
+    assert len(grounds) == layers
+    assert grounds == sorted(set(grounds), reverse=True)
+    for one in colours(layers)[1:]:
+        low, high = sorted((light(one.ground), light(one.letters)))
+        assert (high + 0.05) / (low + 0.05) > 3
+
+
+def test_the_card_of_a_classifier(by_mi_run, halting_run):
+    for run, said in (
+        (by_mi_run, "the table `word-depths.json` says"),
+        (halting_run, "the model says after the first"),
+    ):
+        card = (run / "model" / "README.md").read_text("utf-8")
+        for text in ("pipeline_tag: text-classification", "3 labels: bad, fine, good", ".classify(", said):
+            assert text in card
+        assert "Not measured yet" in card
+        assert "language" not in card[: card.index("# Text")]
+
+
+def test_many_labels_are_not_all_on_the_card(by_mi_run):
+    record = {
+        "facts": {}, "labels": [f"label-{n}" for n in range(30)], "vocabulary": 9, "languages": ["en", "en"],
+        "model": {"encoder_layers": 3, "decoder_layers": 0, "width": 8},
+    }  # fmt: skip
+    card = model_card(record, artifact.load_classifier(by_mi_run).menu)
+    assert "label-19 and 10 more." in card
+    assert "label-20" not in card
+    assert "language:\n- en" in card
