@@ -81,17 +81,17 @@ part_trec() {
   wait
 }
 part_mr() {
-  methods_on mr 400 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
+  methods_on mr 300 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
   wait
 }
 part_subj() {
-  methods_on subj 400 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
+  methods_on subj 300 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
   wait
 }
 part_reviews() {
   local texts=(--set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}")
-  methods_on reviews 400 "${texts[@]}"
-  run reviews/mi-scales "${texts[@]}" --set train.warmup=40 --set train.valid_every=400 --set train.checkpoint_every=200 \
+  methods_on reviews 300 "${texts[@]}"
+  run reviews/mi-scales "${texts[@]}" --set train.warmup=30 --set train.valid_every=300 --set train.checkpoint_every=150 \
     --set "$scales"
   wait
 }
@@ -134,7 +134,7 @@ part_folds() {
       [[ $method != mi ]] || objective='objective={name: word-depths}'
       [[ $method != reconstruction ]] || objective="objective={name: word-depths, depths: $out/words/$set.json}"
       run "$set-folds/$method" --set "data.train={labelled: $data/$set/all.tsv}" --folds 5 --set "$objective" \
-        --set train.warmup=40 --set train.valid_every=400 --set train.checkpoint_every=200
+        --set train.warmup=30 --set train.valid_every=300 --set train.checkpoint_every=150
     done
     wait
     measure "$set-folds" "$set-folds" halting mi reconstruction --

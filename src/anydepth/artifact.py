@@ -82,6 +82,8 @@ class FolderConfig(BaseModel):
             or len(self.files.keys() & set(TOKENIZERS)) != 1
         ):
             raise ValueError("files: checksums are not those of weights and tokenizer")
+        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+            raise ValueError("labels: there must be several, each once")
         if (WORD_DEPTHS in self.files) != (self.words is not None):
             raise ValueError("words: the table and its rule do not come together")
         return self

@@ -43,6 +43,11 @@ class Reconstruction:
     max_tokens: int
     threads: int | None = None
     device: str = "auto"
+    vocabulary: int | None = None  # of an encoder from scratch; None: as a recipe has it
+
+
+# keys of the recipe that a user of the command line has other names for
+OPTIONS = {"data.vocabulary": "--vocabulary", "data.max_tokens": "--max-tokens"}
 
 
 def reconstruction_depths(
@@ -83,7 +88,13 @@ def _fills_in(asked: Reconstruction, texts: Sequence[str], work: Path, console: 
             if len(there.menu) == layers > 1 or layers == 1:
                 console.print(f"{asked.encoder} fills in from every layer: it is used as it is", highlight=False)
                 return there
-    return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
+    try:
+        return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
+    except UserError as error:
+        said = str(error)
+        for key, option in OPTIONS.items():
+            said = said.replace(key, option)
+        raise UserError(said) from error
 
 
 def _recipe(asked: Reconstruction, texts: Sequence[str], work: Path) -> Recipe:
@@ -98,6 +109,7 @@ def _recipe(asked: Reconstruction, texts: Sequence[str], work: Path) -> Recipe:
         "hold_out": held_out,
         "max_tokens": asked.max_tokens,
         "max_ratio": 1e9,
+        **({} if asked.vocabulary is None else {"vocabulary": asked.vocabulary}),
     }
     return Recipe.model_validate(
         {

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anydepth.config import HaltingConfig, ModelConfig, TiedMultiConfig, WordDepthsConfig
+from anydepth.config import HaltingConfig, ModelConfig, TeacherConfig, TiedMultiConfig, WordDepthsConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.objectives import make_objective
+from anydepth.objectives import make_objective, make_teaching
 from anydepth.text import Batch
 
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "dropout": 0.0, "max_length": 32}
@@ -66,9 +66,7 @@ def test_a_translation_learns_from_tokens_at_their_depths():
     sub = SubNetwork.words(3, 2)
     memory = model.memory(model.encode(batch.source, sub, batch.source_padding, depths=DEPTHS)[-1])
     logits = model.output(model.features(model.decode(batch.target_in, memory, sub, batch.source_padding)[-1]))
-    expected = F.cross_entropy(
-        logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1
-    )
+    expected = F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1)
     torch.testing.assert_close(loss.total, expected, rtol=1e-5, atol=1e-6)
     assert loss.terms == 9
     loss.total.backward()
@@ -99,6 +97,18 @@ def test_tied_multi_on_an_encoder_alone_is_the_mean_over_its_exits(classifier, t
     for one, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert objective.menu().names == ["1-0", "2-0", "3-0"]
+
+
+def test_the_deepest_exit_teaches_the_others_of_a_classifier(classifier, texts):
+    config = TiedMultiConfig(name="tied-multi", mode="exact")
+    objective = make_objective(config, CLASSIFIER, 0.0, seed=1, classifies=True)
+    objective.teaching = make_teaching(TeacherConfig(model="self", method="rkd", eta=0.4), None, objective)
+    states = classifier.encode(texts.source, SubNetwork.prefix(3, 0), texts.source_padding)
+    logits = [classifier.output(classifier.read_out(state, texts.source_padding)) for state in states]
+    taught = F.softmax(logits[-1].detach(), dim=-1)
+    shallow = [0.6 * F.cross_entropy(one, texts.labels) + 0.4 * F.cross_entropy(one, taught) for one in logits[:-1]]
+    expected = (sum(shallow) + F.cross_entropy(logits[-1], texts.labels)) / 3
+    torch.testing.assert_close(objective(classifier, texts, step=1).total, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_unit_is_for_classification():

@@ -1,4 +1,4 @@
-"""Preparing texts with labels: from files to numbers, with a part held out and, in cross-validation, another to test."""
+"""Preparing texts with labels: from files to numbers, with parts to validate and, in cross-validation, to test with."""
 
 import json
 import random
@@ -14,7 +14,10 @@ from anydepth.text.labelled import read_labelled
 from anydepth.text.pair_files import what_is_prepared
 from anydepth.text.parts import TEST
 
-WORDS = "one two three four five six seven eight nine ten good bad fine film story actor scene plot".split()
+WORDS = [
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "good", "bad", "fine", "film",
+    "story", "actor", "scene", "plot",
+]  # fmt: skip
 
 
 def made_texts(count: int = 400, seed: int = 1) -> list[tuple[str, str]]:
@@ -186,3 +189,13 @@ def test_notes_of_other_texts_say_what_they_always_said(tmp_path):
     own = json.dumps(what_is_prepared(config(CorpusConfig(labelled=tmp_path / "a.tsv"))))
     assert "labelled" in own
     assert "folds" not in own
+
+
+def test_test_texts_are_kept_out_whatever_their_label(tmp_path):
+    path, other = tmp_path / "train.tsv", tmp_path / "test.tsv"
+    path.write_text("".join(f"{'ab'[i % 2]}\tthis is text {i}\n" for i in range(60)), "utf-8")
+    other.write_text("b\tthis is text 4\nthis is text 7\na\n", "utf-8")
+    config = DataConfig(train={"labelled": path}, valid={"labelled": path}, keep_out=[other], vocabulary=100)
+    kept = {text for text, _ in prepare(config, tmp_path / "data", 1, show_progress=False).training_text()}
+    assert len(kept) == 58
+    assert not kept & {"this is text 4", "this is text 7"}

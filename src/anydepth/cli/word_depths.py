@@ -83,6 +83,10 @@ def reconstruction(
         int | None,
         typer.Option(min=1, max=1000, help="Of an encoder from scratch.  [default: 6]", show_default=False),
     ] = None,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(min=100, max=250_000, help="Its sub-words.  [default: 8000]", show_default=False),
+    ] = None,
     lambda_: Annotated[
         float, typer.Option("--lambda", min=0.0, help="What a word pays for each layer more, in nats.")
     ] = 0.1,
@@ -121,9 +125,12 @@ def reconstruction(
         return [text for path in paths for text, _ in watched(read_labelled(path, text_column, label_column), errors)]
 
     check_out(out)
-    if encoder is not None and layers is not None:
-        raise UserError("an encoder brings its layers with it: leave out --layers, or --encoder")
-    asked = Reconstruction(encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device)
+    if encoder is not None and (layers is not None or vocabulary is not None):
+        brought, option = ("layers", "--layers") if layers is not None else ("sub-words", "--vocabulary")
+        raise UserError(f"an encoder brings its {brought} with it: leave out {option}, or --encoder")
+    asked = Reconstruction(
+        encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device, vocabulary
+    )
     folder = work or out.with_name(f"{out.name}.run")
     write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder, errors), out)
 

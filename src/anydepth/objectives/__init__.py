@@ -76,11 +76,7 @@ def make_teaching(
         entry = offered.deepest if config.depth is None else _at_depth(offered, config.depth)
         if entry.subnetwork.by_word:
             raise UserError("a model in which each word has its own depth cannot teach: choose another teacher")
-        if entry.subnetwork.by_word:
-            raise UserError("a model in which each word has its own depth cannot teach: choose another teacher.model")
         one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)
-    if config.attention and any(entry.subnetwork.by_word for entry in menu):
-        raise UserError("teacher.attention is for models all of whose words run all layers: leave it out")
     return Teaching(config, one, student, menu, objective.seed)
 
 

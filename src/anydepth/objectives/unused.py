@@ -41,5 +41,7 @@ def keep_in_graph(loss: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
 
 
 def _others(stack: Stack, used: Layers) -> list[nn.Parameter]:
+    if not stack.layers:  # the decoder of an encoder alone: nobody asks for its norm
+        return list(stack.parameters())
     running = {id(p) for p in stack.parameters_of(used)}  # with shared weights a layer may run in another's place
     return [p for p in stack.parameters() if id(p) not in running]

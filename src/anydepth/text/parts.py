@@ -146,7 +146,7 @@ def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) ->
 
 def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
     """Leave out what is to be kept out, and what another pair validates with, such as the English side of two."""
-    held_out = {digest(normalise(line)) for path in keep_out for line in read_lines(path)}
+    held_out = {digest(text) for path in keep_out for line in read_lines(path) for text in _texts_in(line, parts)}
     if len(parts) > 1:
         held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
     for part in parts if held_out else ():
@@ -158,11 +158,18 @@ def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: 
             )
 
 
+def _texts_in(line: str, parts: Sequence[Part]) -> list[str]:
+    """Of files with labels also the text behind the label."""
+    labelled = parts[0].pair.train.kind == "labels" and "\t" in line
+    return [normalise(line), *([normalise(line.partition("\t")[2])] if labelled else [])]
+
+
 def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
     counts = part.train_counts
 
     def is_to_train_on(pair: Pair) -> bool:
-        if not any(digest(side) in held_out for side in pair):
+        sides = pair[:1] if part.pair.train.kind == "labels" else pair
+        if not any(digest(side) in held_out for side in sides):
             return True
         counts.held_out += 1
         counts.kept -= 1
