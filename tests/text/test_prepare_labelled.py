@@ -195,7 +195,7 @@ def test_test_texts_are_kept_out_whatever_their_label(tmp_path):
     path, other = tmp_path / "train.tsv", tmp_path / "test.tsv"
     path.write_text("".join(f"{'ab'[i % 2]}\tthis is text {i}\n" for i in range(60)), "utf-8")
     other.write_text("b\tthis is text 4\nthis is text 7\na\n", "utf-8")
-    config = DataConfig(train={"labelled": path}, valid={"labelled": path}, keep_out=[other], vocabulary=100)
+    config = DataConfig(train={"labelled": path}, valid={"labelled": path}, keep_out=[other], vocabulary=290)
     kept = {text for text, _ in prepare(config, tmp_path / "data", 1, show_progress=False).training_text()}
     assert len(kept) == 58
     assert not kept & {"this is text 4", "this is text 7"}

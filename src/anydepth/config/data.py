@@ -134,8 +134,8 @@ class DataConfig(Section):
     )
     keep_out: list[Path] = Field(
         [],
-        description="text files such as test sets, or files of labelled texts: what has one of their lines on either side is "
-        "not trained on",
+        description="text files such as test sets, or files of labelled texts: what has one of their lines on either "
+        "side is not trained on",
     )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
     tokenizer: Path | None = Field(
