@@ -191,11 +191,11 @@ def test_notes_of_other_texts_say_what_they_always_said(tmp_path):
     assert "folds" not in own
 
 
-def test_test_texts_are_kept_out_whatever_their_label(tmp_path):
-    path, other = tmp_path / "train.tsv", tmp_path / "test.tsv"
-    path.write_text("".join(f"{'ab'[i % 2]}\tthis is text {i}\n" for i in range(60)), "utf-8")
-    other.write_text("b\tthis is text 4\nthis is text 7\na\n", "utf-8")
-    config = DataConfig(train={"labelled": path}, valid={"labelled": path}, keep_out=[other], vocabulary=290)
-    kept = {text for text, _ in prepare(config, tmp_path / "data", 1, show_progress=False).training_text()}
-    assert len(kept) == 58
-    assert not kept & {"this is text 4", "this is text 7"}
+def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus):
+    (first, label), (second, _) = made_texts()[:2]
+    other = tmp_path / "test.tsv"
+    other.write_text(f"another label\t{first}\n{second}\n{label}\n", "utf-8")
+    asked = config(corpus, valid=corpus, keep_out=[other])
+    kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
+    assert len(kept) == 398
+    assert not {first, second} & set(kept)
