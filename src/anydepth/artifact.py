@@ -45,6 +45,7 @@ FORMAT = 3  # the newest that is read; a folder has the oldest that can say what
 SHARING, LAYER_OPTIONS = ("encoder_shared", "decoder_shared"), ("norm", "residual", "init")
 ENCODER_OPTIONS = (
     "norm_epsilon", "activation", "attention_dropout", "positions", "token_types", "head", "halting",
+    "halting_confidence",
 )  # fmt: skip
 WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
 FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)

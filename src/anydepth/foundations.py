@@ -22,7 +22,7 @@ from anydepth.train.trainer import model_tensors
 
 HEAD = "output.weight"
 # of a model that training starts from; max_length not where it is the size of a table, and layers may be fewer
-FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting")
+FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
 
 def _fitted(recipe: Recipe) -> Recipe:
     """With a model that has what its objective asks for."""
-    return recipe.model_copy(update={"model": OBJECTIVES[recipe.objective.name].fitted(recipe.model)})
+    return recipe.model_copy(update={"model": OBJECTIVES[recipe.objective.name].fitted(recipe.objective, recipe.model)})
 
 
 def _check_parts_fit(recipe: Recipe) -> None:

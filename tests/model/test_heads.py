@@ -98,13 +98,23 @@ def test_a_classifier_has_no_transform():
 
 @torch.no_grad()
 def test_the_unit_says_the_largest_output_counted_from_one():
-    model = made(classes=2, halting=True)
+    model = made(classes=2, halting=True, halting_confidence=0.0)
     model.halting.weight.zero_()
     model.halting.weight[:, :3] = torch.eye(3)
     model.halting.bias.copy_(torch.tensor([0.0, 0.5, 0.0]))
     first_bsd = torch.zeros(1, 4, 16)
     first_bsd[0, 0, 0], first_bsd[0, 1, 2], first_bsd[0, 2, 0] = 1.0, 1.0, 0.4
     assert model.halts(first_bsd).tolist() == [[1, 3, 2, 2]]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("confidence", "depth"), [(0.4, 1), (0.6, 2), (0.79, 2), (0.81, 3), (0.999, 3)])
+def test_the_unit_goes_as_deep_as_suffices_with_some_confidence(confidence, depth):
+    """With probabilities of 0.5, 0.3 and 0.2 that layer 1, 2 or 3 is the first to suffice."""
+    model = made(classes=2, halting=True, halting_confidence=confidence)
+    model.halting.weight.zero_()
+    model.halting.bias.copy_(torch.tensor([0.5, 0.3, 0.2]).log())
+    assert model.halts(torch.zeros(1, 2, 16)).tolist() == [[depth, depth]]
 
 
 @torch.no_grad()

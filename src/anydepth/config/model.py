@@ -61,6 +61,13 @@ class ModelConfig(Section):
     halting: bool = Field(
         False, description="a unit that says after the first encoder layer how deep each token goes (objective halting)"
     )
+    halting_confidence: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="how sure the unit is to be: a token goes as deep as the first layer that suffices with this "
+        "probability; 0: the one that most probably is the first",
+    )
     share_embeddings: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source, target and output; or for target and output; or three"
     )

@@ -153,6 +153,13 @@ class HaltingConfig(Section):
 
     name: Literal["halting"]
     unit: float = Field(1.0, ge=0, description="what the loss of the unit counts, beside the mean loss of all exits")
+    confidence: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="a token goes as deep as the first layer that suffices with this probability; 0: the layer that "
+        "most probably is the first to suffice, as in the paper",
+    )
 
 
 ObjectiveConfig = Annotated[

@@ -106,8 +106,12 @@ class Transformer(nn.Module):
         """How deep each token goes by the halting unit, given the output of the first layer, [b, s]."""
         if self.halting is None:
             raise UserError("this model does not say itself how deep each word goes: give depths")
-        depths_bs: Tensor = self.halting(first_bsd).argmax(-1) + 1
-        return depths_bs
+        logits_bsn: Tensor = self.halting(first_bsd)
+        if self.config.halting_confidence == 0:
+            return logits_bsn.argmax(-1) + 1
+        suffices_bsn = torch.softmax(logits_bsn.float(), dim=-1).cumsum(-1) >= self.config.halting_confidence
+        suffices_bsn[..., -1] = True
+        return suffices_bsn.int().argmax(-1) + 1
 
     def encode_each(
         self,

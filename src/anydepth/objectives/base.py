@@ -116,7 +116,7 @@ class TranslationObjective(Objective):
         return {}
 
     @staticmethod
-    def fitted(model: ModelConfig) -> ModelConfig:
+    def fitted(config: Any, model: ModelConfig) -> ModelConfig:
         """The model with what it has to have to be trained this way."""
         return model
 

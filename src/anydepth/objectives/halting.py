@@ -18,7 +18,9 @@ from anydepth.text import Batch
 class Halting(TranslationObjective):
     """All exits learn to classify; the unit learns, for each token, which is the first that classifies its text right.
 
-    That is one label for all tokens of a text, as there is no other; they are still told apart by their states.
+    That is one label for all tokens of a text, as there is no other; they are still told apart by their states. Most
+    texts are right at the first exit, so that the most probable depth is 1 almost everywhere: depths go by
+    `confidence` instead.
     """
 
     config: HaltingConfig
@@ -26,8 +28,8 @@ class Halting(TranslationObjective):
     only_classifies = True
 
     @staticmethod
-    def fitted(model: ModelConfig) -> ModelConfig:
-        return model.model_copy(update={"halting": True})
+    def fitted(config: HaltingConfig, model: ModelConfig) -> ModelConfig:
+        return model.model_copy(update={"halting": True, "halting_confidence": config.confidence})
 
     def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
         layers = self.model_config.encoder_layers
