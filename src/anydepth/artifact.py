@@ -10,15 +10,12 @@ selector/           the learnt choice of a depth for each sentence, where one wa
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -34,64 +31,23 @@ from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
+from anydepth.model_folder import (
+    WEIGHTS,
+    WORD_DEPTHS,
+    FolderConfig,
+    check_files,
+    check_menu,
+    check_pairs,
+    check_tensors,
+    format_of,
+    read_config,
+    without_defaults,
+)
 from anydepth.select.selector_folder import load_selector
-from anydepth.select.token_depths import Special, TokenDepths
+from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import WordDepths
 from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
-
-FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
-# keys of the model that came later, in formats 1 (where they may be left out), 2 and 3
-SHARING, LAYER_OPTIONS = ("encoder_shared", "decoder_shared"), ("norm", "residual", "init")
-ENCODER_OPTIONS = (
-    "norm_epsilon", "activation", "attention_dropout", "positions", "token_types", "head", "halting",
-    "halting_confidence",
-)  # fmt: skip
-WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
-FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-class WordRule(BaseModel):
-    """How the table of word depths was used in training."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    special: Special
-    scale: float = Field(gt=0, allow_inf_nan=False)
-    lambda_: float | None = Field(None, alias="lambda", allow_inf_nan=False)
-
-
-class FolderConfig(BaseModel):
-    """What config.json holds."""
-
-    format: int = Field(ge=1)
-    model: ModelConfig
-    vocabulary: int = Field(ge=4, le=1_000_000)
-    languages: tuple[str, str]
-    pairs: tuple[LanguagePair, ...] = ()
-    labels: tuple[str, ...] = ()
-    words: WordRule | None = None
-    files: dict[str, Digest]
-    facts: dict[str, Any]
-
-    @model_validator(mode="after")
-    def _files_are_all_there(self) -> "FolderConfig":
-        if (
-            not self.files.keys() <= set(FILES)
-            or WEIGHTS not in self.files
-            or len(self.files.keys() & set(TOKENIZERS)) != 1
-        ):
-            raise ValueError("files: checksums are not those of weights and tokenizer")
-        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
-            raise ValueError("labels: there must be several, each once")
-        if (WORD_DEPTHS in self.files) != (self.words is not None):
-            raise ValueError("words: the table and its rule do not come together")
-        return self
-
-    @property
-    def tokenizer(self) -> str:
-        return next(name for name in TOKENIZERS if name in self.files)
 
 
 def save(
@@ -121,8 +77,8 @@ def save(
             rule = token_depths
             words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
         record = {
-            "format": _format(config, told, bool(labels) or token_depths is not None),
-            "model": _without_defaults(config),
+            "format": format_of(config, told, bool(labels) or token_depths is not None),
+            "model": without_defaults(config),
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
             **({"pairs": [asdict(pair) for pair in told]} if told else {}),
@@ -134,24 +90,6 @@ def save(
         (temporary / "config.json").write_text(_json(record), "utf-8")
         (temporary / "depths.json").write_text(_json(menu.to_json()), "utf-8")
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
-
-
-def _format(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or_label: bool) -> int:
-    """Earlier versions are to call a folder newer, not damaged, whose keys they do not know."""
-    if by_word_or_label or config.norm == "post" or not all(_has_default(config, key) for key in ENCODER_OPTIONS):
-        return 3
-    plain = config.decoder_layers > 0 and all(_has_default(config, key) for key in LAYER_OPTIONS)
-    return 1 if plain and not pairs else 2
-
-
-def _without_defaults(config: ModelConfig) -> dict[str, Any]:
-    """Where a later key has its default nothing is said of it: earlier versions do not know it, and can read that."""
-    later = (*SHARING, *LAYER_OPTIONS, *ENCODER_OPTIONS)
-    return config.model_dump(exclude={key for key in later if _has_default(config, key)})
-
-
-def _has_default(config: ModelConfig, key: str) -> bool:
-    return bool(getattr(config, key) == ModelConfig.model_fields[key].default)
 
 
 def resolve(path: Path | str) -> Path:
@@ -199,16 +137,16 @@ def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
     where = choose_device(device)
     folder = resolve(path)
     try:
-        config = _read_config(folder)
-        _check_files(folder, config)
+        config = read_config(folder)
+        check_files(folder, config)
         tensors = load_file(folder / WEIGHTS)
-        _check_tensors(config, tensors)
+        check_tensors(config, tensors)
         model = Transformer(config.model, config.vocabulary, len(config.labels))
         model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
         tokenizer = Tokenizer.from_bytes((folder / config.tokenizer).read_bytes())
         menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
-        _check_menu(menu, config.model)
-        _check_pairs(config, menu, tokenizer)
+        check_menu(menu, config.model)
+        check_pairs(config, menu, tokenizer)
         token_depths = _token_depths(folder, config, menu, tokenizer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -237,7 +175,7 @@ def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer
 def is_whole(folder: Path) -> bool:
     """Whether weights and tokenizer are there as they were saved."""
     try:
-        _check_files(folder, _read_config(folder))
+        check_files(folder, read_config(folder))
     except (OSError, ValueError, UserError):
         return False
     return (folder / "depths.json").is_file()
@@ -248,64 +186,6 @@ def record_measurements(folder: Path, menu: DepthMenu) -> None:
     record = json.loads((folder / "config.json").read_text("utf-8"))
     write_atomically(folder / "depths.json", _json(menu.to_json()))
     write_atomically(folder / "README.md", model_card(record, menu.whole))
-
-
-def _read_config(folder: Path) -> FolderConfig:
-    record = json.loads((folder / "config.json").read_text("utf-8"))
-    if not isinstance(record, dict) or not isinstance(record.get("format"), int):
-        raise UserError(f"{folder} is not an anydepth model folder: its config.json has no format number")
-    if record["format"] > FORMAT:
-        raise UserError(f"the model folder {folder} was written by a newer anydepth: upgrade anydepth to read it")
-    try:
-        return FolderConfig.model_validate(record)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise ValueError(f"config.json, {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
-
-
-def _check_files(folder: Path, config: FolderConfig) -> None:
-    for name, digest in config.files.items():
-        if sha256_of(folder / name) != digest:
-            raise ValueError(f"{name} is not what was saved")
-
-
-def _check_tensors(config: FolderConfig, tensors: dict[str, Tensor]) -> None:
-    """Before any memory is taken for the model that config.json describes."""
-    with torch.device("meta"):
-        model = Transformer(config.model, config.vocabulary, len(config.labels))
-        expected = {name: p.shape for name, p in model.named_parameters()}
-    if expected != {name: value.shape for name, value in tensors.items()}:
-        raise ValueError(f"{WEIGHTS} does not fit config.json")
-    broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
-    if broken:
-        raise ValueError(f"{broken[0]} has values that are not finite numbers")
-
-
-def _check_menu(menu: DepthMenu, model: ModelConfig) -> None:
-    for entry in menu:
-        sub = entry.subnetwork
-        for layers, weights, count in (
-            (sub.encoder, sub.encoder_weights, model.encoder_layers),
-            (sub.decoder, sub.decoder_weights, model.decoder_layers),
-        ):
-            whole = all(type(layer) is int and layer < count for layer in layers) and bool(layers) == bool(count)
-            if not whole or any(not math.isfinite(weight) for weight in weights or ()):
-                raise ValueError(f"depth {entry.name} does not fit the model")
-
-
-def _check_pairs(config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> None:
-    """Each has a depth, each depth and figure a pair, and a model that translates into two languages a tag for each."""
-    pairs, names = config.pairs, [pair.name for pair in config.pairs]
-    if len(set(names)) < len(names):
-        raise ValueError("config.json, pairs: some occur twice")
-    unheard = {pair for entry in menu for pair in (entry.pair, *entry.of_pairs) if pair is not None} - set(names)
-    if unheard:
-        raise ValueError(f"the depths are of {min(unheard)}, which is none of the model's language pairs")
-    needed = config.model.decoder_layers > 0 and len({pair.target for pair in pairs}) > 1
-    for pair in pairs:
-        menu.of_pair(pair.name)
-        if (needed and pair.tag is None) or (pair.tag is not None and tokenizer.id_of(pair.tag) is None):
-            raise ValueError(f"the tokenizer has no tag for {pair.name}")
 
 
 def _json(data: Any) -> str:

@@ -22,7 +22,7 @@ ALWAYS, NEVER = 1e9, 0.0
 @pytest.fixture(params=[ALWAYS, NEVER, 1.0], ids=["absorbed", "projected", "as it is"])
 def absorbed(request, monkeypatch):
     """Whether keys and values are projected, or their matrices go to the queries."""
-    monkeypatch.setattr("anydepth.model.layers.ABSORBED", request.param)
+    monkeypatch.setattr("anydepth.model.attention.ABSORBED", request.param)
 
 
 def made(norm: str = "layer", **options: object) -> Transformer:

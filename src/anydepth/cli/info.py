@@ -1,7 +1,6 @@
 """The verb that says what is in a model folder."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +9,10 @@ from rich.console import Console
 
 from anydepth.cli.app import Model
 from anydepth.cli.families import results
+from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.loaded import LoadedModel
     from anydepth.infer.translator import Translator
 
 SIDES = ("encoder", "decoder")
@@ -61,23 +60,6 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
     }
 
 
-def sizes_of(loaded: "LoadedModel") -> dict[str, int]:
-    parameters, folder = list(loaded.model.parameters()), loaded.folder
-    return {
-        "parameters": sum(one.numel() for one in parameters),
-        "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
-        "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
-    }
-
-
-def size_rows(facts: dict[str, Any]) -> dict[str, str]:
-    return {
-        "parameters": f"{facts['parameters']:,}, each counted once",
-        "on disk": f"{megabytes(facts['bytes_on_disk'])} MB",
-        "in memory": f"{megabytes(facts['bytes_in_memory'])} MB",
-    }
-
-
 def _views(translator: "Translator") -> "list[Translator]":
     """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
     if len(translator.pairs) == 1 or not (translator.translates or translator.must_choose):
@@ -88,11 +70,6 @@ def _views(translator: "Translator") -> "list[Translator]":
 
 def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
     return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
-
-
-def numbered(pattern: Iterable[int]) -> list[int]:
-    """For each layer the number, from 1, of the weights that it has: layers of one number share them."""
-    return [index + 1 for index in pattern]
 
 
 def _depth(translator: "Translator", name: str) -> dict[str, Any]:
@@ -141,13 +118,6 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             *(_figures(one) if figures else ()),
         )
     console.print(table)
-
-
-def print_rows(rows: dict[str, str], console: Console) -> None:
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
-    console.print()
 
 
 def _is_chosen(depth: dict[str, Any]) -> bool:
@@ -206,21 +176,6 @@ def _layer_options(facts: dict[str, Any]) -> dict[str, str]:
     return {"layers": ", ".join(unusual)} if unusual else {}
 
 
-def layers_in_words(weights: list[int]) -> str:
-    if not weights:
-        return "none"
-    count = f"{len(weights)} layer{'s' if len(weights) > 1 else ''}"
-    if len(set(weights)) == len(weights):
-        return count
-    if len(set(weights)) == 1:
-        return f"{count}, all with the same weights"
-    layers_of: dict[int, list[str]] = {}
-    for layer, number in enumerate(weights, 1):
-        layers_of.setdefault(number, []).append(str(layer))
-    alike = ("=".join(layers) for layers in layers_of.values() if len(layers) > 1)
-    return f"{count}; those that share weights: {', '.join(alike)}"
-
-
 def _defaults(facts: dict[str, Any]) -> str:
     if facts["default_depth"] is not None:
         return str(facts["default_depth"])
@@ -260,10 +215,6 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
         f"{one['date'][:10]}" + ("" if one["pair"] is None else f", {one['pair']}")
         for one in conditions
     )
-
-
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f}"
 
 
 def _figures(depth: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from anydepth.cli.info import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
+from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
 
 if TYPE_CHECKING:
     from anydepth.infer.classifier import Classifier

@@ -16,6 +16,17 @@ from torch import Tensor, nn
 
 from anydepth.config import ModelConfig
 from anydepth.config.model import Activation
+from anydepth.model.attention import (
+    Affine,
+    CrossAttentionWeights,
+    Norm,
+    SelfAttentionWeights,
+    attention_of_some,
+    cross_attention,
+    norm,
+    project_memory,
+    self_attention,
+)
 from anydepth.model.cache import LayerCache
 from anydepth.model.packing import Active
 
@@ -34,33 +45,6 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": partial(_gelu, approximate="tanh"),
 }
 
-# Keys and values are not projected where the active tokens of a sentence, times heads, are fewer than so many widths.
-ABSORBED = 0.6
-
-
-class Affine(NamedTuple):
-    weight: Tensor
-    bias: Tensor
-
-
-class Norm(NamedTuple):
-    weight: Tensor
-    bias: Tensor
-    epsilon: float
-
-
-class SelfAttentionWeights(NamedTuple):
-    norm: Norm | None
-    qkv: Affine
-    out: Affine
-
-
-class CrossAttentionWeights(NamedTuple):
-    norm: Norm | None
-    query: Affine
-    key_value: Affine
-    out: Affine
-
 
 class FeedForwardWeights(NamedTuple):
     norm: Norm | None
@@ -74,110 +58,6 @@ class DecoderWeights(NamedTuple):
     cross: CrossAttentionWeights
     ffn: FeedForwardWeights
     after: tuple[Norm | None, Norm | None, Norm | None]  # the norms after the three branches, if they come after
-
-
-def norm(x: Tensor, weights: Norm | None) -> Tensor:
-    return x if weights is None else torch.layer_norm(x, (x.shape[-1],), *weights)
-
-
-def self_attention(
-    x_btd: Tensor,
-    w: SelfAttentionWeights,
-    heads: int,
-    attend: Tensor | None,
-    causal: bool,
-    cache: LayerCache | None = None,
-    seen: list[Tensor] | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    b, t, d = x_btd.shape
-    qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
-    if cache is None:
-        query, key, value = qkv_3bhte.unbind(0)
-    else:
-        query = qkv_3bhte[0]
-        key, value = cache.append(qkv_3bhte[1:])
-        positions = key.shape[2]
-        if t == 1:
-            causal = False
-        elif t < positions:  # new positions see all old ones; `is_causal` would align them with the first
-            attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
-            causal = False
-    if seen is None:
-        mixed_bhte = F.scaled_dot_product_attention(query, key, value, attend, dropout, causal)
-    else:
-        seen.append(attention_probabilities(query, key, attend))
-        mixed_bhte = F.dropout(seen[-1], dropout) @ value
-    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
-
-
-def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor | None) -> Tensor:
-    """What the fused attention never shows: how much each position looks at each other, [b, h, t, s]."""
-    scores_bhts = query_bhte @ key_bhse.transpose(-1, -2) * query_bhte.shape[-1] ** -0.5
-    if attend is not None:
-        scores_bhts = scores_bhts.masked_fill(~attend, float("-inf"))
-    return torch.softmax(scores_bhts, dim=-1)
-
-
-def attention_of_some(x_bsd: Tensor, w: SelfAttentionWeights, heads: int, active: Active, dropout: float) -> Tensor:
-    """What the active tokens get from all tokens of their sentences, [a, d]: the others are keys and values only.
-
-    The projections run on what needs them, of the whole batch together; the few products between tokens on a grid of
-    l sentences that are not finished by q places, as many as the busiest of them has active tokens.
-    """
-    d = x_bsd.shape[-1]
-    x_lsd = norm(active.sentences_of(x_bsd), w.norm)
-    x_ad = norm(x_bsd.flatten(0, 1).index_select(0, active.rows_a), w.norm)
-    query_ad = F.linear(x_ad, w.qkv.weight[:d], w.qkv.bias[:d])
-    few = len(x_ad) * heads < ABSORBED * d * len(active.counts)
-    if few and not torch.is_grad_enabled() and x_bsd.device.type == "cpu":
-        return F.linear(_absorbed(query_ad, x_lsd, w.qkv, heads, active), *w.out)
-    key_value = F.linear(x_lsd, w.qkv.weight[d:], w.qkv.bias[d:])
-    key, value = key_value.view(*x_lsd.shape[:2], 2, heads, d // heads).unbind(2)
-    query_lqd = active.on_grid(query_ad)
-    query = query_lqd.view(*query_lqd.shape[:2], heads, d // heads)
-    mixed_lhqe = F.scaled_dot_product_attention(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), active.attend, dropout
-    )
-    return F.linear(active.off_grid(mixed_lhqe.transpose(1, 2).reshape(query_lqd.shape)), *w.out)
-
-
-def _absorbed(query_ad: Tensor, x_lsd: Tensor, qkv: Affine, heads: int, active: Active) -> Tensor:
-    """The same without keys and values: (W_k x) . q is x . (W_k' q), and the mean of all W_v x is W_v of their mean.
-
-    For few queries that is less work than projecting all tokens. The keys' bias adds the same to all scores of a
-    query, which changes nothing. One sentence after the other, so that none waits for a busier one.
-    """
-    a, d = query_ad.shape
-    e = d // heads
-    _, to_key_hed, to_value_hed = qkv.weight.view(3, heads, e, d).unbind(0)
-    asked_ahd = (query_ad.view(a, heads, e).transpose(0, 1) @ to_key_hed).transpose(0, 1)
-    found = []
-    for asked_qhd, x_sd, length in zip(torch.split(asked_ahd, active.counts), x_lsd, active.lengths, strict=True):
-        own_sd = x_sd[:length]
-        shares_rs = torch.softmax(asked_qhd.reshape(-1, d) @ own_sd.t() * e**-0.5, dim=-1)
-        found.append((shares_rs @ own_sd).view(-1, heads, d))
-    mixed_hae = torch.cat(found).transpose(0, 1) @ to_value_hed.transpose(1, 2)
-    return mixed_hae.transpose(0, 1).reshape(a, d) + qkv.bias[2 * d :]
-
-
-def project_memory(memory_bsd: Tensor, w: CrossAttentionWeights, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of an encoder exit, [b, h, s, e] each: once per sentence, whatever the target's length."""
-    b, s, d = memory_bsd.shape
-    key_value_2bhse = F.linear(memory_bsd, *w.key_value).view(b, s, 2, heads, d // heads).permute(2, 0, 3, 1, 4)
-    key, value = key_value_2bhse.unbind(0)
-    return key, value
-
-
-def cross_attention(
-    x_btd: Tensor, w: CrossAttentionWeights, heads: int, key_bhse: Tensor, value_bhse: Tensor, attend: Tensor | None
-) -> Tensor:
-    b, t, d = x_btd.shape
-    # Beams of one sentence share its keys and values: they stand in a row as further queries.
-    sentences = key_bhse.shape[0]
-    query = F.linear(norm(x_btd, w.norm), *w.query).view(sentences, b // sentences * t, heads, d // heads)
-    mixed_bhte = F.scaled_dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attn_mask=attend)
-    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
 
 
 def feed_forward(x_btd: Tensor, w: FeedForwardWeights) -> Tensor:
