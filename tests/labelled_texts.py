@@ -47,9 +47,8 @@ def save_noisy(run: Path, folder: Path, noise: float) -> Path:
         for name, p in there.model.named_parameters()
     }
     config, tokenizer, depths = there.model.config, there.tokenizer, there.token_depths
-    artifact.save(
-        folder, config, tensors, tokenizer, there.menu, ("en", "en"), {}, labels=there.labels, token_depths=depths
-    )
+    rest = {"labels": there.labels, "token_depths": depths, "max_tokens": there.max_tokens}
+    artifact.save(folder, config, tensors, tokenizer, there.menu, ("en", "en"), {}, **rest)
     return folder
 
 

@@ -61,11 +61,12 @@ def save(
     pairs: Sequence[LanguagePair] = (),
     labels: Sequence[str] = (),
     token_depths: TokenDepths | None = None,
+    max_tokens: int | None = None,
 ) -> None:
     """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card.
 
     `pairs` matter where there are several, or one with a tag; `languages` then are a summary. A model that classifies
-    has `labels`.
+    has `labels`, and in training read `max_tokens` of a text at most.
     """
     told = pairs if len(pairs) > 1 or any(pair.tag for pair in pairs) else ()
     with atomic_folder(folder) as temporary:
@@ -82,7 +83,7 @@ def save(
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
             **({"pairs": [asdict(pair) for pair in told]} if told else {}),
-            **({"labels": list(labels)} if labels else {}),
+            **({"labels": list(labels), "max_tokens": max_tokens} if labels else {}),
             **words,
             "files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             "facts": facts,
@@ -153,7 +154,7 @@ def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
     if config.labels:
-        return Classifier(model, tokenizer, menu, config.labels, folder, token_depths)
+        return Classifier(model, tokenizer, menu, config.labels, folder, token_depths, config.max_tokens)
     # Read when it is first asked for: one that is damaged need not stop those who name a depth.
     find_selector = partial(load_selector, folder, model, tokenizer, menu, config.files[WEIGHTS])
     tag = config.pairs[0].tag if len(config.pairs) == 1 else None

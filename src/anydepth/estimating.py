@@ -5,7 +5,7 @@ It fills in from every layer through one head (Liu et al. 2021, "anytime predict
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from anydepth.text.masking import MASK
 
 TEXT = "text.txt"
 SEED = 1
+FEWEST = 20  # texts
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def _fills_in(asked: Reconstruction, texts: Sequence[str], work: Path, console: 
     """A model that fills in from every layer: the given one if it does, or one that is trained now."""
     if asked.encoder is not None and not is_pretrained(asked.encoder):
         there = artifact.load_any(asked.encoder, asked.device)
+        if isinstance(there, Translator) and there.translates:
+            raise UserError(f"{asked.encoder} translates: give an encoder alone with --encoder, or none to start anew")
         if isinstance(there, Translator) and not there.translates and there.tokenizer.id_of(MASK) is not None:
             layers = there.model.config.encoder_layers
             if len(there.menu) == layers > 1 or layers == 1:
@@ -97,8 +100,17 @@ def _fills_in(asked: Reconstruction, texts: Sequence[str], work: Path, console: 
         raise UserError(said) from error
 
 
+def _parts(text: str, max_tokens: int) -> Iterator[str]:
+    """A long text in parts that are short enough, for which half as many words as sub-words are allowed."""
+    words, size = text.split(), max(1, max_tokens // 2)
+    for start in range(0, len(words), size):
+        yield " ".join(words[start : start + size])
+
+
 def _recipe(asked: Reconstruction, texts: Sequence[str], work: Path) -> Recipe:
-    lines = [line for line in map(normalise, texts) if line]
+    lines = [part for text in texts for part in _parts(normalise(text), asked.max_tokens)]
+    if len(lines) < FEWEST:
+        raise UserError(f"{len(lines)} texts are too few to learn from: give at least {FEWEST} with --train")
     held_out = max(1, min(500, len(lines) // 20))
     text = work.with_name(f"{work.name}.{TEXT}")
     text.parent.mkdir(parents=True, exist_ok=True)

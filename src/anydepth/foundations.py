@@ -101,7 +101,7 @@ class Foundations:
         """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
         if self.teacher is None:
             return
-        prepared = run / "data" / "tokenizer.model"  # a resumed run no longer needs what it began with
+        prepared = run / "data"  # a resumed run no longer needs what it began with
         used = prepared if prepared.exists() else recipe.data.tokenizer
         if used is not None and Tokenizer.load(used).to_bytes() != self.teacher.tokenizer.to_bytes():
             key = "data.tokenizer" if recipe.init_from is None else "init_from"

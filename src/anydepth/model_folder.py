@@ -50,6 +50,7 @@ class FolderConfig(BaseModel):
     languages: tuple[str, str]
     pairs: tuple[LanguagePair, ...] = ()
     labels: tuple[str, ...] = ()
+    max_tokens: int | None = Field(None, ge=2)  # at which labelled texts were cut in training
     words: WordRule | None = None
     files: dict[str, Digest]
     facts: dict[str, Any]

@@ -25,6 +25,8 @@ from anydepth.train import Trainer
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
+    if recipe.data.is_labelled and recipe.teacher is not None and recipe.teacher.model != "self":
+        raise UserError("of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out")
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
     recipe, config = _fitted(models.completed(recipe, run)), recipe.train
     _check_parts_fit(recipe)
@@ -101,8 +103,6 @@ def _check_parts_fit(recipe: Recipe) -> None:
         raise UserError("with dense connections no word is done before the others: set model.residual to plain")
     if by_word and recipe.data.is_text:
         raise UserError(f"objective {recipe.objective.name} is not for masked text: give labels or translations")
-    if recipe.data.is_labelled and recipe.teacher is not None and recipe.teacher.model != "self":
-        raise UserError("of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out")
     if recipe.data.is_labelled and has_decoder:
         raise UserError("labelled texts are for an encoder alone: set model.decoder_layers to 0")
     if recipe.data.is_text and has_decoder:

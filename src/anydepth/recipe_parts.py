@@ -137,6 +137,7 @@ def write_models(
             own,
             prepared.labels,
             token_depths,
+            recipe.data.max_tokens if prepared.labels else None,
         )
 
     for pair, smaller in finished.cut_out.items():

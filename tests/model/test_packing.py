@@ -12,6 +12,7 @@ from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.packing import Packing
 
+CPU = torch.device("cpu")
 LAYERS = 4
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": LAYERS, "decoder_layers": 0, "dropout": 0.0}
 BY_WORD = SubNetwork.words(LAYERS, 0)
@@ -90,7 +91,7 @@ def test_texts_that_are_done_early_leave_the_others_alone(absorbed):
     depths_bs[[0, 3]] = depths_bs[[0, 3]].clamp(max=1)  # the longest ones
     depths_bs[2] = depths_bs[2].clamp(max=2)
     depths_bs[1, 0] = LAYERS
-    active = Packing(depths_bs, padding_bs).at(LAYERS - 1)
+    active = Packing(depths_bs, padding_bs, CPU).at(LAYERS - 1)
     assert active.sentences_l is not None
     assert max(active.lengths) < max(LENGTHS)
     packed = model.encode(source_bs, BY_WORD, padding_bs, depths=depths_bs)
@@ -178,7 +179,7 @@ def test_a_token_that_is_done_keeps_its_state_and_is_still_looked_at(absorbed):
     done = depths_bs[0] == 1
     assert all(torch.equal(state[:, done], states[0][:, done]) for state in states)
     # from the same states on, but for the one that is done: the others see that
-    active = Packing(depths_bs, None).at(1)
+    active = Packing(depths_bs, None, CPU).at(1)
     other = states[0].clone()
     other[0, 2] += torch.randn(16, generator=torch.Generator().manual_seed(1))
     layer = model.encoder.layers[1]
@@ -258,7 +259,7 @@ def test_a_model_that_knows_no_depths_asks_for_them():
 
 def test_what_is_active_by_hand():
     depths_bs = torch.tensor([[3, 1, 2, 1], [1, 1, 0, 0], [2, 3, 2, 0]])
-    packing = Packing(depths_bs, depths_bs == 0)
+    packing = Packing(depths_bs, depths_bs == 0, CPU)
     assert packing.layers == 3
     first, second, third = (packing.at(place) for place in range(3))
     assert first.rows_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
@@ -271,4 +272,12 @@ def test_what_is_active_by_hand():
     assert third.rows_a.tolist() == [0, 9]
     assert third.places_a is None
     assert third.counts == [1, 1]
-    assert Packing(torch.tensor([[1, 2], [2, 1]]), None).at(0) is None
+    assert Packing(torch.tensor([[1, 2], [2, 1]]), None, CPU).at(0) is None
+
+
+def test_what_is_active_is_told_where_the_states_are():
+    """Depths from a table are on the CPU, wherever the model is."""
+    depths_bs = torch.tensor([[1, 2, 0], [2, 2, 1], [1, 1, 1]])
+    active = Packing(depths_bs, depths_bs == 0, torch.device("meta")).at(1)
+    told = (active.rows_a, active.sentences_l, active.places_a, active.attend)
+    assert {one.device.type for one in told} == {"meta"}

@@ -139,8 +139,16 @@ def test_texts_that_were_gone_through():
     table = WordDepths("reconstruction", 6, {"film": (2.0, 1.0)}, (0.0, 0.1), 0.1, kept)
     assert table.depths(words) == table.depths(words, lambda_=0.1) == [5, 1, 2, 3, 4, 6]
     assert table.depths(words, 0.5) == [2, 1, 1, 1, 2, 3]  # halves down
-    assert table.depths(words, lambda_=0.0) == [6, 2, 6, 6, 6, 2]
-    assert table.depths(words[:-1]) == [6, 1, 6, 6, 6]
+    assert table.depths([*words[:-1], "shot"]) == [6, 1, 6, 6, 6, 6]  # another text
+    with pytest.raises(UserError, match=r"for a lambda of 0\.1 alone"):
+        table.depths(words, lambda_=0.0)
+
+
+def test_a_text_is_known_wherever_it_is_cut():
+    words = [f"w{i}" for i in range(60)]
+    table = WordDepths("reconstruction", 6, {"w0": (2.0,)}, (0.1,), 0.1, {text_key(words): (3,) * 40})
+    assert table.depths(words[:30]) == [3] * 30
+    assert table.depths(words) == [3] * 40 + [6] * 20
 
 
 def test_the_key_of_a_text_is_the_same_in_every_process():
@@ -164,7 +172,7 @@ def test_saved_and_loaded(tmp_path):
     again = WordDepths.load(path)
     assert again == table
     assert again.values['"q"'] == (1.2346, 3.0)
-    assert again.depths(["été"], lambda_=0.0) == table.depths(["été"], lambda_=0.0) == [2]  # rounded alike
+    assert again.depths(["été"]) == table.depths(["été"]) == [2]
     content = json.loads(path.read_text("utf-8"))
     assert list(content) == ["format", "kind", "layers", "lambdas", "lambda", "facts", "words", "texts"]
     assert content["format"] == 1

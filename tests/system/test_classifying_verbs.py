@@ -138,6 +138,13 @@ def test_evaluate_tests_models_of_folds_on_their_own_texts(by_mi_run, labelled_f
     assert system["accuracy"] == {"mean": pytest.approx(mean), "deviation": pytest.approx(deviation)}
 
 
+def test_evaluate_without_a_report(by_mi_run, labelled_file, here):
+    done = here("evaluate", by_mi_run, "--test", labelled_file, "--no-record", "--timed", 2, "--repeats", 1)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout.decode()
+    assert "report" not in done.stderr.decode()
+
+
 def test_evaluate_says_what_is_wrong_in_one_line(by_mi_run, static_run, labelled_file, tmp_path, here):
     strange, empty = tmp_path / "strange.tsv", tmp_path / "empty.tsv"
     write_labelled(strange, [("a film", "good"), ("a plot", "splendid")])

@@ -67,6 +67,18 @@ def test_a_model_that_fills_in_is_used_as_it_is(table, texts, tmp_path, here):
     assert first.texts[text_key(one.words)] == tuple(one.depths(0.1).tolist())
 
 
+def test_long_texts_are_learnt_from_in_parts(tmp_path, here):
+    make_checkpoint(tmp_path / "bert")
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"{' '.join(TEXTS * 4)}\n" for _ in range(3)), "utf-8")
+    asked = ("--train", path, "--plain", "--encoder", tmp_path / "bert", "--sample", 2, "--out", tmp_path / "d.json")
+    done = here(*RECONSTRUCTION, *asked, *SIZES)
+    assert done.returncode == 0, done.stderr
+    parts = (tmp_path / "d.json.run.text.txt").read_text("utf-8").splitlines()
+    assert {len(part.split()) for part in parts[:-1]} == {10, len(" ".join(TEXTS * 4).split()) % 10}
+    assert " ".join(parts).split() == path.read_text("utf-8").split()
+
+
 def test_from_scratch(tmp_path, here):
     """Two layers of the usual width."""
     rng, words = random.Random(1), [first + rest for first in "bdfgklm" for rest in ("ab", "ec", "id", "of", "ash")]
@@ -94,6 +106,7 @@ def test_from_scratch(tmp_path, here):
         (("--encoder", GOLDEN, "--layers", 2), "leave out --layers"),
         (("--encoder", GOLDEN, "--vocabulary", 300), "leave out --vocabulary"),
         (("--encoder", "no/such/folder"), "no/such/folder"),
+        (("--encoder", GOLDEN), "give an encoder alone"),
         (("--lambda", -1), "--lambda"),
         (("--steps", 0), "--steps"),
     ],
@@ -161,6 +174,17 @@ def test_words_at_their_own_depth_are_not_words_at_all_layers(translator):
         own = translator.model.encode(ids, translator.menu.default.subnetwork, depths=depths_bs)[-1]
         full = translator.model.encode(ids, translator.model.full)[-1]
     assert (own - full).abs().max() > 1e-3
+
+
+def test_words_go_deeper_or_shallower(translator):
+    text = "le chat mange un oiseau."
+    scores = {scale: translator.hypotheses([text], scale=scale)[0][0].score for scale in (None, 1.0, 0.1, 10.0)}
+    assert scores[None] == scores[1.0]
+    assert len({round(score, 6) for score in scores.values()}) == 3
+    with pytest.raises(UserError, match="cannot be scaled by 0"):
+        translator.translate([text], scale=0.0)
+    with pytest.raises(UserError, match="no depths of words"):
+        artifact.load(GOLDEN).translate([text], scale=2.0)
 
 
 def test_the_table_is_part_of_what_a_model_is_known_by(translator):

@@ -191,6 +191,16 @@ def test_notes_of_other_texts_say_what_they_always_said(tmp_path):
     assert "folds" not in own
 
 
+def test_a_rare_label_is_one_in_every_fold(tmp_path):
+    texts = [*made_texts(), ("one of a kind", "rare")]
+    train = labelled(tmp_path / "train.tsv", texts)
+    found = [
+        prepare(config(train, folds=2, fold=fold), tmp_path / f"{fold}", 1, show_progress=False) for fold in (1, 2)
+    ]
+    assert {one.labels for one in found} == {("neg", "pos", "rare", "so-so")}
+    assert sorted(any(label == "rare" for _, label in one.training_text()) for one in found) == [False, True]
+
+
 def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus):
     (first, label), (second, _) = made_texts()[:2]
     other = tmp_path / "test.tsv"

@@ -10,11 +10,14 @@ from anydepth.text.words import split_words, words_of_pieces
     [
         ("A TERRIBLE film.", ["a", "terrible", "film", "."]),
         ("don't, really?!", ["don", "'", "t", ",", "really", "?", "!"]),
-        ("snake_case 3rd  10", ["snake_case", "3rd", "10"]),
-        ("Łódź\tÀ\u00a0Straße\n", ["łódź", "à", "straße"]),
-        ("東京タワーはすごい", list("東京タワーはすごい")),
+        ("snake_case 3rd  10", ["snake", "_", "case", "3rd", "10"]),
+        ("Łódź\tÀ\u00a0Straße\n", ["łodz", "a", "straße"]),
+        ("東京タワーはすこい", list("東京タワーはすこい")),
         ("iPhone東京x", ["iphone", "東", "京", "x"]),
-        ("İstanbul Ⅷ", ["i̇stanbul", "ⅷ"]),  # lower case has one character more
+        ("İstanbul Ⅷ", ["istanbul", "viii"]),
+        ("हिन्दी สวัสดี", ["हिनदी", "สวสด"]),  # marks are of their word, and not of its name
+        ("café cafe\u0301 soft\u00adhyphen", ["cafe", "cafe", "softhyphen"]),
+        ("\u0301 \u200b", ["\u0301", "\u200b"]),
         ("", []),
         (" \n\u3000", []),
     ],

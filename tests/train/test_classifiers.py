@@ -389,3 +389,11 @@ def test_several_folds(labelled_recipe, toy_recipe, tmp_path, here):
     refused = here("train", toy_recipe, "--out", tmp_path / "other", "--folds", 2)
     assert_one_line(refused, "folds", "without labelled texts")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_text_is_cut_where_it_was_cut_in_training(runs):
+    classifier = anydepth.load(runs["vanilla"])
+    record = json.loads((runs["vanilla"] / "model" / "config.json").read_text("utf-8"))
+    assert classifier.longest_source == record["max_tokens"] < record["model"]["max_length"] - 1
+    long = " ".join(["film"] * 500)
+    assert classifier.classify([long])[0].tokens == record["max_tokens"] + 1  # and the end of the text

@@ -29,6 +29,22 @@ Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Scale = Annotated[
+    float | None,
+    typer.Option(
+        help="Where each word has its own depth: make all deeper or shallower, such as 2 or 0.5.  "
+        "[default: as in training]",
+        show_default=False,
+    ),
+]
+Lambda = Annotated[
+    float | None,
+    typer.Option(
+        "--lambda",
+        help="The price of a layer, of depths from reconstruction: larger is shallower.  [default: as in training]",
+        show_default=False,
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),

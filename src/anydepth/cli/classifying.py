@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.app import Device, Model, Threads
+from anydepth.cli.app import Device, Lambda, Model, Scale, Threads
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,20 +15,6 @@ if TYPE_CHECKING:
 
 Depth = Annotated[
     str | None, typer.Option(help="Such as 6-0-words or 6-0.  [default: that of the model]", show_default=False)
-]
-Scale = Annotated[
-    float | None,
-    typer.Option(
-        help="Make every word deeper or shallower, such as 2 or 0.5.  [default: as in training]", show_default=False
-    ),
-]
-Lambda = Annotated[
-    float | None,
-    typer.Option(
-        "--lambda",
-        help="The price of a layer, of depths from reconstruction: larger is shallower.  [default: as in training]",
-        show_default=False,
-    ),
 ]
 WordDepthsFile = Annotated[
     Path | None,

@@ -27,7 +27,6 @@ def evaluate(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the report.", show_default=False)],
     test: Annotated[
         Path | None,
         typer.Option(
@@ -35,6 +34,9 @@ def evaluate(
             "texts that were left out of it instead.",
             show_default=False,
         ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a report.  [default: the table alone]", show_default=False)
     ] = None,
     static: Annotated[
         str | None,
@@ -63,7 +65,7 @@ def evaluate(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Measure how well, how deep and how fast texts are classified. Leaves a report, and figures in the models."""
+    """Measure how well, how deep and how fast texts are classified. With --out it leaves a report."""
     import torch
 
     from anydepth.evaluate.classification import evaluate as run_evaluation
@@ -88,14 +90,16 @@ def evaluate(
     texts = None if test is None else LabelledTexts.read(test, text_column, label_column)
     systems = _members(models, texts)
     compared = None if static is None else next(iter(_members([static], texts).items()))
-    make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
+    if out is not None:
+        make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
     found = run_evaluation(systems, options, static=compared, console=errors)
     print_evaluation(found, results())
     if record:
         everyone = {**systems, **(dict([compared]) if compared else {})}
         for folder in record_evaluation(everyone, found, errors):
             errors.print(f"recorded in the menu and the card of {folder}")
-    errors.print(f"report: {write_evaluation(found, out)}")
+    if out is not None:
+        errors.print(f"report: {write_evaluation(found, out)}")
 
 
 def _members(arguments: list[str], test: "LabelledTexts | None") -> "dict[str, list[Member]]":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import Device, Model, Threads, errors
-from anydepth.cli.classifying import Depth, Lambda, Scale, WordDepthsFile, load_classifier
+from anydepth.cli.app import Device, Lambda, Model, Scale, Threads, errors
+from anydepth.cli.classifying import Depth, WordDepthsFile, load_classifier
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:

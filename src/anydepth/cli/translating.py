@@ -16,8 +16,10 @@ from anydepth.cli.app import (
     CutLong,
     Device,
     From,
+    Lambda,
     LengthPenalty,
     Model,
+    Scale,
     Threads,
     To,
     errors,
@@ -61,6 +63,8 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    scale: Scale = None,
+    lambda_: Lambda = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -95,6 +99,8 @@ def translate(
         cut_long=cut_long,
         source_prefix=source_prefix,
         scores=nbest > 1,
+        scale=scale,
+        lambda_=lambda_,
     )
     _write_translations(sys.stdout.buffer, found, nbest)
 

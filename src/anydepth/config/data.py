@@ -121,8 +121,8 @@ class DataConfig(Section):
         None,
         ge=2,
         le=100,
-        description="cross-validation of labelled texts: so many parts of equal size, one of which is kept for testing "
-        "(RUN/data/test.tsv)",
+        description="cross-validation of labelled texts: so many parts of about equal size, one of which is kept for "
+        "testing (RUN/data/test.tsv)",
     )
     fold: int = Field(1, ge=1, description="which of them, from 1; `anydepth train --folds` takes each in turn")
     masked: float = Field(0.15, gt=0, lt=1, description="share of the sub-words of a `text` to predict")

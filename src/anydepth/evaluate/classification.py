@@ -164,7 +164,7 @@ def _outcome(member: Member, found: Sequence[Classification], way: Way, referenc
         test=member.test.name,
         texts=len(found),
         right=sum(one.label == label for one, label in zip(found, member.test.labels, strict=True)),
-        tokens=sum(round(one.computed / one.depth) for one in found),
+        tokens=sum(one.tokens for one in found),
         computed=sum(one.computed for one in found),
         layers=way.classifier.model.config.encoder_layers,
         seconds=way.median_seconds,

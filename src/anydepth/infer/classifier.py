@@ -5,7 +5,7 @@ Shapes: b batch, s length, c classes.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
 from anydepth.select.token_depths import TokenDepths
 from anydepth.text import Tokenizer, alike
-from anydepth.text.words import words_of_pieces
+from anydepth.text.words import split_words, word_spans, words_of_pieces
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Classification:
     probability: float
     depth: float
     computed: int
+    tokens: int
     probabilities: tuple[float, ...]  # of all labels, in their order
 
 
@@ -53,9 +54,17 @@ class Classifier(LoadedModel):
         labels: Sequence[str],
         folder: Path | None = None,
         token_depths: TokenDepths | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         super().__init__(model, tokenizer, menu, folder, token_depths)
         self.labels = tuple(labels)
+        self.max_tokens = max_tokens  # at which texts were cut in training
+
+    @property
+    def longest_source(self) -> int:
+        """No more than it has learnt to read."""
+        longest = super().longest_source
+        return longest if self.max_tokens is None else min(longest, self.max_tokens - len(self.tokenizer.opening))
 
     def classify(
         self,
@@ -120,14 +129,18 @@ class Classifier(LoadedModel):
         (source,) = self.read([text])
         logits_bc, (depths,) = self._run([source], sub, self._depths(sub, scale, lambda_))
         surfaces = self.tokenizer.surfaces(source)
-        _, number_of = words_of_pieces(surfaces)
+        names, number_of = words_of_pieces(surfaces)
         parts: dict[int, list[int]] = {}
         for place, (token, number) in enumerate(zip(source, number_of, strict=True)):
             if token not in (Tokenizer.BOS, Tokenizer.EOS):
                 parts.setdefault(number, []).append(place)
+        written = _as_written(text, names)
         words = [
-            ExplainedWord("".join(surfaces[i] for i in places), int(max(depths[i] for i in places)))
-            for places in parts.values()
+            ExplainedWord(
+                "".join(surfaces[i] for i in places) if written is None else written[number],
+                int(max(depths[i] for i in places)),
+            )
+            for number, places in parts.items()
         ]
         return self._classifications(logits_bc, [depths])[0], words
 
@@ -176,5 +189,13 @@ class Classifier(LoadedModel):
         for row, of_tokens in zip(probabilities, depths, strict=True):
             best = max(range(len(row)), key=row.__getitem__)
             mean, total = float(of_tokens.mean()), int(of_tokens.sum())
-            found.append(Classification(self.labels[best], row[best], mean, total, tuple(row)))
+            found.append(Classification(self.labels[best], row[best], mean, total, len(of_tokens), tuple(row)))
         return found
+
+
+def _as_written(text: str, names: Sequence[str]) -> list[str] | None:
+    """The words as the text has them, each with the spaces before it; None if the tokenizer reads other words."""
+    if split_words(text)[: len(names)] != list(names):
+        return None
+    ends = [0, *(end for _, end in word_spans(text))]
+    return [text[start:end] for start, end in pairwise(ends)]

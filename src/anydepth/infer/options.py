@@ -18,6 +18,8 @@ class TranslationOptions:
     cut_long: bool = False
     source_prefix: str = ""  # put before every text
     scores: bool = True  # without them greedy search is a little faster; a score is then not a number
+    scale: float | None = None  # where each word has its own depth: all deeper or shallower; by default as in training
+    lambda_: float | None = None  # the same, for depths from reconstruction
     progress: Callable[[int], None] | None = None  # called with the number of texts that have become ready
 
     def __post_init__(self) -> None:

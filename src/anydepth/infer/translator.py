@@ -112,6 +112,7 @@ class Translator(LoadedModel):
         checked = TranslationOptions(**options)
         self._check_can_translate()
         self._check_depth(depth)
+        self._word_depths(checked)
         sources = self._encode(texts, checked)
         found = [[Hypothesis("", (), 0.0)] for _ in texts]
         for name, group in self._grouped(depth, _waiting(sources), sources).items():
@@ -138,13 +139,21 @@ class Translator(LoadedModel):
     ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
         """For each text of the group its place, and its hypotheses at each of these depths."""
         subnetworks = [self.menu[name].subnetwork for name in names]
+        depths = self._word_depths(options)
         for chosen in _batches(group, sources, options.batch_size):
             batch = [sources[i] for i in chosen]
             limits = [options.longest_output(len(source), self.model.config.max_length) for source in batch]
-            of_each = search_each(self.model, subnetworks, batch, limits, options.search, self.token_depths)
+            of_each = search_each(self.model, subnetworks, batch, limits, options.search, depths)
             for i, *candidates_of in zip(chosen, *of_each, strict=True):
                 yield i, [self._hypotheses(found, name) for name, found in zip(names, candidates_of, strict=True)]
             options.ready(len(chosen))
+
+    def _word_depths(self, options: TranslationOptions) -> TokenDepths | None:
+        if options.scale is None and options.lambda_ is None:
+            return self.token_depths
+        if self.token_depths is None:
+            raise UserError("this model has no depths of words: scale and lambda have no effect, leave them out")
+        return self.token_depths.changed(options.scale, options.lambda_)
 
     def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
         """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""

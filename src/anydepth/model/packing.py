@@ -41,8 +41,8 @@ class Active:
 class Packing:
     """What is active at each layer, from the depth of each token: how many layers it runs, 0 for padding."""
 
-    def __init__(self, depths_bs: Tensor, padding_bs: Tensor | None) -> None:
-        self.device = depths_bs.device
+    def __init__(self, depths_bs: Tensor, padding_bs: Tensor | None, device: torch.device) -> None:
+        self.device = device  # of the states; depths from a table are where it was looked up
         depths = depths_bs.cpu().numpy()
         self.depths: NDArray[np.int64] = depths
         self.lengths = np.full(len(depths), depths.shape[1])

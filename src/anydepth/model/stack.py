@@ -98,10 +98,10 @@ class Stack(nn.Module):
         dense, past = self.dense, dict[int, Tensor]()
         if dense is not None:
             x = dense(past, 0, x)
-        packing = Packing(depths, padding_bs) if isinstance(depths, Tensor) else None
+        packing = Packing(depths, padding_bs, x.device) if isinstance(depths, Tensor) else None
         for place, index in enumerate(chosen):
             if place == 1 and callable(depths) and not isinstance(depths, Tensor):
-                packing = Packing(depths(x), padding_bs)
+                packing = Packing(depths(x), padding_bs, x.device)
             if packing is not None:
                 if place >= packing.layers:
                     break

@@ -117,8 +117,8 @@ class TranslationObjective(Objective):
 
     @staticmethod
     def fitted(config: Any, model: ModelConfig) -> ModelConfig:
-        """The model with what it has to have to be trained this way."""
-        return model
+        """The model with what it has to have to be trained this way, and no unit that nobody trains."""
+        return model.model_copy(update={"halting": False}) if model.halting else model
 
     @property
     def watches(self) -> bool:

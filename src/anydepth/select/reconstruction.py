@@ -6,7 +6,6 @@ Shapes: w words of a text, n layers, r masked sub-words, b masked texts, s lengt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from anydepth.text.words import words_of_pieces
 Losses = NDArray[np.float32]
 LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each
 TEXTS, TOKENS = 256, 8192  # at a time: texts that are sorted by length, and sub-words that run together
+MASKED_TOKENS = 2_000_000  # of all texts with a word hidden that are held in memory
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ def reconstruct(
     The loss of a word is the mean over its sub-words.
     """
     mask, _ = mask_and_vocabulary(tokenizer)
-    remaining = iter(sources)
-    while chunk := list(islice(remaining, TEXTS)):
+    for chunk in _chunks(sources):
         words_of = [words_of_pieces(tokenizer.surfaces(ids)) for ids in chunk]
         found = [np.zeros((len(words), model.config.encoder_layers), np.float32) for words, _ in words_of]
         rows = [row for i, ids in enumerate(chunk) for row in _masked(i, ids, words_of[i][1], mask)]
@@ -74,6 +73,18 @@ def reconstruct(
                 found[row.text][row.word] = losses_n
         advance(len(chunk))
         yield from (Occurrences(words, losses) for (words, _), losses in zip(words_of, found, strict=True))
+
+
+def _chunks(sources: Iterable[list[int]]) -> Iterator[list[list[int]]]:
+    """Texts of which there are about as many masked copies as memory has room for."""
+    chunk: list[list[int]] = []
+    for ids in sources:
+        chunk.append(ids)
+        if len(chunk) == TEXTS or sum(len(one) ** 2 for one in chunk) > MASKED_TOKENS:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _masked(text: int, ids: list[int], number_of: list[int], mask: int) -> Iterator[MaskedRow]:

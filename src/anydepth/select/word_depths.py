@@ -22,6 +22,7 @@ from anydepth.text.clean import digest
 FORMAT = 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved
 KEPT_TABLES = 8
+KEY_WORDS = 24  # by which a text is known
 ADVICE = "make it again with `anydepth word-depths`"
 
 Kind = Literal["mi", "reconstruction"]
@@ -30,8 +31,11 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def text_key(words: Sequence[str]) -> str:
-    """A fingerprint of a text's words, the same in every process. No word has a space in it."""
-    return f"{digest(' '.join(words)):016x}"
+    """A fingerprint of how a text begins, the same in every process and wherever the text is cut.
+
+    No word has a space in it.
+    """
+    return f"{digest(' '.join(words[:KEY_WORDS])):016x}"
 
 
 @dataclass(frozen=True)
@@ -62,19 +66,20 @@ class WordDepths:
     def depths(self, words: Sequence[str], scale: float = 1.0, lambda_: float | None = None) -> list[int]:
         """The depth of each word of a text: `scale` times its value to the nearest whole number, halves down.
 
-        It is at least 1 and at most `layers`. A word that is not in the table has the value `layers`. Between two
+        It is at least 1 and at most `layers`. A word that is not in the table is as deep as the deepest. Between two
         penalties of the table a value is interpolated; beyond them it is that of the nearest.
         """
         penalty = self._penalty(scale, lambda_)
-        if self.texts and penalty == self.lambda_:
-            occurrences = self.texts.get(text_key(words))
-            if occurrences is not None and len(occurrences) == len(words):
-                return _whole(np.array(occurrences, dtype=np.float64), scale, self.layers)
         table = self._tables.get((scale, penalty))
         if table is None:
             table = self._remember(scale, penalty)
         unseen = table[""]
-        return [table.get(word, unseen) for word in words]
+        found = [table.get(word, unseen) for word in words]
+        given = self.texts.get(text_key(words)) if self.texts else None
+        if given is not None:  # as far as it was gone through
+            known = given[: len(words)]
+            found[: len(known)] = _whole(np.array(known, dtype=np.float64), scale, self.layers)
+        return found
 
     def _penalty(self, scale: float, lambda_: float | None) -> float | None:
         if not (math.isfinite(scale) and scale > 0):
@@ -83,6 +88,10 @@ class WordDepths:
             return self.lambda_
         if not self.lambdas:
             raise UserError(f"depths of kind {self.kind} have no lambda: leave it out, or scale them instead")
+        if self.texts and lambda_ != self.lambda_:
+            raise UserError(
+                f"depths of single occurrences are for a lambda of {self.lambda_} alone: leave it out, or scale them"
+            )
         if not math.isfinite(lambda_):
             raise UserError(f"a lambda of {lambda_} is no number to go by: give one such as {self.lambda_}")
         return lambda_
@@ -92,7 +101,8 @@ class WordDepths:
         values = _array(self)
         row = values[:, 0] if penalty is None else _interpolated(values, self.lambdas, penalty)
         table = dict(zip(self.values, _whole(row, scale, self.layers), strict=True))
-        table[""] = _whole(np.array([self.layers], dtype=np.float64), scale, self.layers)[0]
+        deepest = max(float(self.layers), float(row.max(initial=0.0)))
+        table[""] = _whole(np.array([deepest]), scale, self.layers)[0]
         if len(self._tables) >= KEPT_TABLES:  # a sweep over scales must not fill the memory
             del self._tables[next(iter(self._tables))]
         self._tables[scale, penalty] = table

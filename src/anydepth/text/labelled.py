@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anydepth.errors import UserError
+from anydepth.text.clean import normalise
 from anydepth.text.corpus import read_lines
 
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module stops at 131,072 by itself
@@ -63,6 +64,7 @@ def _place(header: list[str], name: str, path: Path) -> int:
 
 
 def _checked_label(label: str, path: Path, number: int) -> str:
-    if not label.strip():
+    label = normalise(label)  # on one line and without tabs, as it will be written
+    if not label:
         raise UserError(f"{path}, line {number}: the label is empty; give every text a label")
-    return label.strip()
+    return label

@@ -36,6 +36,7 @@ class Part:
     valid_counts: CleaningCounts = field(default_factory=CleaningCounts)
     valid: list[Pair] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)  # the validation sources that occur in train
+    labels: set[str] = field(default_factory=set)  # of the whole corpus, what is held out included
 
     @property
     def train(self) -> str:
@@ -78,6 +79,8 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
     part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
     what = f"cleaned {part.items} of the {part.training_corpus}"
     cleaned = watched(bar, what, cleaner.clean(read_pairs(pair.train)))
+    if config.is_labelled:
+        cleaned = _noting_labels(cleaned, part.labels)
     if config.folds is not None:
         cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
     if pair.valid is None:
@@ -91,6 +94,13 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
         write_pairs(folder, part.train, _noting_sources(cleaned, sources, part.seen))
     part.check_training()
     return part
+
+
+def _noting_labels(pairs: Iterable[Pair], labels: set[str]) -> Iterator[Pair]:
+    """A rare one may end up in a part that is not trained on, and is one all the same."""
+    for text, label in pairs:
+        labels.add(label)
+        yield text, label
 
 
 def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, counts: CleaningCounts) -> Iterator[Pair]:
@@ -206,9 +216,9 @@ class Encoding:
         return [numbers[text] for text in texts]
 
 
-def labels_of(part: Part, folder: Path) -> list[str]:
-    """All that occur in what there is to train on."""
-    labels = sorted({label for _, label in read_back(folder, part.train)})
+def labels_of(part: Part) -> list[str]:
+    """All that occur in the training corpus."""
+    labels = sorted(part.labels)
     if len(labels) < 2:
         raise UserError(f"all texts of the {part.training_corpus} have the label {labels[0]!r}: give texts of several")
     if len(labels) > MOST_LABELS:

@@ -83,7 +83,7 @@ def prepare(
     return Prepared(
         folder=folder,
         fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
-        tokenizer=Tokenizer.from_bytes((folder / "tokenizer.model").read_bytes()),
+        tokenizer=Tokenizer.load(folder),
         parts=_open_parts(config, folder),
         counts=notes["counts"],
         labels=tuple(notes.get("labels", ())),
@@ -106,8 +106,8 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress, read: Tokeni
     parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
     leave_out_held_out(parts, config.keep_out, work)
     tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
-    (work / "tokenizer.model").write_bytes(tokenizer.to_bytes())
-    labels = labels_of(parts[0], work) if config.is_labelled else []
+    (work / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
+    labels = labels_of(parts[0]) if config.is_labelled else []
     for part in parts:
         tag = config.tags.get(part.pair.name)
         tag_id = None if tag is None else tokenizer.id_of(tag)
@@ -169,7 +169,7 @@ def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int)
 
 def _same_tokenizer(path: Path | None, folder: Path) -> bool:
     """Whether it has only moved."""
-    return path is not None and Tokenizer.load(path).to_bytes() == (folder / "tokenizer.model").read_bytes()
+    return path is not None and Tokenizer.load(path).to_bytes() == Tokenizer.load(folder).to_bytes()
 
 
 def _check_reusable(folder: Path, config: DataConfig, seed: int) -> None:
