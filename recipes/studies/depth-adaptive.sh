@@ -4,7 +4,7 @@
 # DATA has trec6/train.tsv, trec6/test.tsv, mr/all.tsv and subj/all.tsv, lines of `label<TAB>text` (TREC-6, MR and Subj, as in
 # github.com/harvardnlp/sent-conv-torch). The encoder (MiniLM) and the short film reviews are fetched into OUT.
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
-# Parts, all but `layers` and `folds` by default (three hours on two cores; JOBS=2 trains two models side by side):
+# Parts, all but `layers` and `folds` by default (five hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
 #   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction from the table and from each occurrence
 #   mr, subj  one fixed split of five
@@ -43,8 +43,7 @@ run() { # NAME OPTIONS...: waits for its turn
 methods_on() { # SET STEPS OPTIONS...: all four
   local set=$1 steps=$2
   shift 2
-  local common=("$@" --set "train.steps=$steps" --set "train.warmup=$((steps / 10))" --set "train.valid_every=$steps"
-    --set "train.checkpoint_every=$((steps / 2))")
+  local common=("$@" --set "train.steps=$steps" --set "train.warmup=$((steps / 10))")
   run "$set/static" "${common[@]}"
   run "$set/halting" "${common[@]}" --set 'objective={name: halting}'
   run "$set/mi" "${common[@]}" --set 'objective={name: word-depths}'
@@ -72,27 +71,25 @@ part_words() {
     --out "$out/words/trec6-occurrences.json" --threads 1 > "$out/logs/words-trec6-occurrences.txt" 2>&1
 }
 part_trec() {
-  methods_on trec6 240 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
-  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
-    --set train.valid_every=240 --set train.checkpoint_every=120 \
+  methods_on trec6 600 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
+  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=600 --set train.warmup=60 \
     --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}" --seeds 3
-  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
-    --set train.valid_every=240 --set train.checkpoint_every=120 --set "$scales" --seeds 3
+  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=600 --set train.warmup=60 \
+    --set "$scales" --seeds 3
   wait
 }
 part_mr() {
-  methods_on mr 300 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
+  methods_on mr 900 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
   wait
 }
 part_subj() {
-  methods_on subj 300 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
+  methods_on subj 900 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
   wait
 }
 part_reviews() {
   local texts=(--set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}")
-  methods_on reviews 300 "${texts[@]}"
-  run reviews/mi-scales "${texts[@]}" --set train.warmup=30 --set train.valid_every=300 --set train.checkpoint_every=150 \
-    --set "$scales"
+  methods_on reviews 900 "${texts[@]}"
+  run reviews/mi-scales "${texts[@]}" --set "$scales"
   wait
 }
 measure() { # REPORT SET NAMES... -- OPTIONS...: of a set, each beside the static model
@@ -117,8 +114,8 @@ part_report() {
 }
 part_layers() {
   for n in 2 4; do
-    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24
-      --set train.valid_every=240 --set train.checkpoint_every=120 --set "model={encoder_layers: $n}")
+    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=600 --set train.warmup=60
+      --set "model={encoder_layers: $n}")
     run "trec6/static-$n" "${few[@]}"
     run "trec6/halting-$n" "${few[@]}" --set 'objective={name: halting}'
     run "trec6/mi-$n" "${few[@]}" --set 'objective={name: word-depths}'
@@ -133,8 +130,7 @@ part_folds() {
       [[ $method != halting ]] || objective='objective={name: halting}'
       [[ $method != mi ]] || objective='objective={name: word-depths}'
       [[ $method != reconstruction ]] || objective="objective={name: word-depths, depths: $out/words/$set.json}"
-      run "$set-folds/$method" --set "data.train={labelled: $data/$set/all.tsv}" --folds 5 --set "$objective" \
-        --set train.warmup=30 --set train.valid_every=300 --set train.checkpoint_every=150
+      run "$set-folds/$method" --set "data.train={labelled: $data/$set/all.tsv}" --folds 5 --set "$objective"
     done
     wait
     measure "$set-folds" "$set-folds" halting mi reconstruction --
