@@ -59,7 +59,7 @@ def test_the_model_section_comes_from_the_start_where_the_recipe_has_none(toy_re
 def test_another_size_than_the_start_is_refused(toy_recipe, toy_run, tmp_path):
     with pytest.raises(UserError, match=r"model\.width is 64 but that of .* is 32"):
         run_recipe(toy_recipe, tmp_path / "run", f"init_from={toy_run}", "model.width=64")
-    with pytest.raises(UserError, match="there is no model at nowhere"):
+    with pytest.raises(UserError, match="there is no folder nowhere"):
         run_recipe(toy_recipe, tmp_path / "run", "init_from=nowhere")
     with pytest.raises(UserError, match=r"leave out data\.tokenizer"):
         run_recipe(toy_recipe, tmp_path / "run", f"init_from={toy_run}", "data.tokenizer=other.model")

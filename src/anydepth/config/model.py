@@ -75,10 +75,10 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":
-        if self.width % self.heads:
-            raise ValueError("width must be a multiple of heads")
         if self.positions == "sinusoidal" and self.width % (2 * self.heads):
             raise ValueError("width must be a multiple of 2 x heads")
+        if self.width % self.heads:
+            raise ValueError("width must be a multiple of heads")
         return self
 
     @model_validator(mode="after")

@@ -32,12 +32,30 @@ class Pretrained:
 def read_pretrained(name: Path | str) -> Pretrained:
     """The encoder in a folder, or of that name on the hub; a folder never needs the network."""
     local = Path(name).exists()
+    if not local:
+        _check_hub(str(name))
     with _quiet_transformers() as transformers:
         settings = _read_settings(transformers, str(name), local)
         theirs = _read_weights(transformers, str(name), local, settings)
         tokenizer_json = _read_tokenizer(transformers, str(name), local)
     tensors = converted(theirs, settings)
     return Pretrained(config_of(str(name), settings, tensors), tensors, tokenizer_json, len(tensors[EMBEDDING]))
+
+
+def _check_hub(name: str) -> None:
+    """A mistyped folder looks like a name on the hub: ask once, before the libraries try again and again."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return
+        HfApi().model_info(name, timeout=10)
+    except Exception as error:  # whatever goes wrong, the way out is the same
+        raise UserError(_not_there(name)) from error
+
+
+def _not_there(name: str) -> str:
+    return f"there is no folder {name}, and no such model to be had from the hub: check the name and the network"
 
 
 @contextmanager
@@ -77,9 +95,7 @@ def _read_settings(transformers: Any, name: str, local: bool) -> Any:
     options = {"local_files_only": local, "trust_remote_code": False}
     complaint = f"{name} has no config.json with a model_type: give the folder of a Hugging Face checkpoint"
     if not local:
-        complaint = (
-            f"there is no folder {name}, and no such model to be had from the hub: check the name and the network"
-        )
+        complaint = _not_there(name)
     kind = _attempt(lambda: transformers.PretrainedConfig.get_config_dict(name, **options)[0]["model_type"], complaint)
     if kind not in FAMILIES:
         raise UserError(f"{name} is a model of type {kind}: {SUPPORTED}")
