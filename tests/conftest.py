@@ -110,6 +110,16 @@ def two_targets_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.fixture(scope="session")
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real pre-trained encoder, as `anydepth data minilm` fetches it. Do not write to it."""
+    from anydepth.text.datasets import fetch
+
+    folder = tmp_path_factory.mktemp("pretrained") / "minilm"
+    fetch("minilm", folder)
+    return folder
+
+
 def save_changed(run: Path, folder: Path) -> None:
     """Save the run's model with one number changed."""
     from anydepth import artifact

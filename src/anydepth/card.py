@@ -82,22 +82,43 @@ def _depth_tables(menu: DepthMenu, pairs: Pairs, task: str) -> list[str]:
     return tables
 
 
-def _depth_table(menu: DepthMenu) -> str:
-    needed = {"bleu", "chrf", "seconds_per_sentence", "parameters"}
-    measured = [entry for entry in menu if needed <= entry.quality.keys() | entry.cost.keys()]
+Column = tuple[str, str, float, str]  # title, key of the figure, times what it is shown, and how
+TRANSLATION_COLUMNS: tuple[Column, ...] = (
+    ("BLEU", "bleu", 1, ".1f"),
+    ("chrF", "chrf", 1, ".1f"),
+    ("ms per sentence", "seconds_per_sentence", 1000, ".1f"),
+    ("parameters", "parameters", 1e-6, ".2f"),
+)
+CLASSIFICATION_COLUMNS: tuple[Column, ...] = (
+    ("accuracy", "accuracy", 1, ".2f"),
+    ("mean depth", "depth", 1, ".2f"),
+    ("ms per text", "seconds_per_text", 1000, ".2f"),
+    ("parameters", "parameters", 1e-6, ".2f"),
+)
+UNITS = {"accuracy": " %", "parameters": " M"}
+
+
+def _table(menu: DepthMenu, columns: tuple[Column, ...], otherwise: str) -> str:
+    """The depths that have all of these figures, or what to say if none has."""
+    rows = [(entry.name, entry.quality | entry.cost) for entry in menu]
+    measured = [(name, figures) for name, figures in rows if all(key in figures for _, key, _, _ in columns)]
     if not measured:
-        return f"{', '.join(menu.names)} (encoder-decoder). Not measured yet: `anydepth sweep` fills in this table."
-    lines = [
-        "| depth | BLEU | chrF | ms per sentence | parameters |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for entry in measured:
-        quality, cost = entry.quality, entry.cost
-        lines.append(
-            f"| {entry.name} | {quality['bleu']:.1f} | {quality['chrf']:.1f} | "
-            f"{1000 * cost['seconds_per_sentence']:.1f} | {cost['parameters'] / 1e6:.2f} M |"
-        )
+        return otherwise
+    titles = ["depth", *(title for title, *_ in columns)]
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
+    for name, figures in measured:
+        cells = (f"{times * figures[key]:{shown}}{UNITS.get(key, '')}" for _, key, times, shown in columns)
+        lines.append(f"| {' | '.join((name, *cells))} |")
     return "\n".join(lines) + f"\n\nMeasured on {_measured_on(menu)}."
+
+
+def _depth_table(menu: DepthMenu) -> str:
+    names = ", ".join(menu.names)
+    return _table(
+        menu,
+        TRANSLATION_COLUMNS,
+        f"{names} (encoder-decoder). Not measured yet: `anydepth sweep` fills in this table.",
+    )
 
 
 def _data(facts: dict[str, Any]) -> str:
@@ -150,18 +171,7 @@ def _meanings(record: dict[str, Any], menu: DepthMenu) -> list[str]:
 
 
 def _accuracy_table(menu: DepthMenu) -> str:
-    needed = {"accuracy", "seconds_per_text", "depth", "parameters"}
-    measured = [entry for entry in menu if needed <= entry.quality.keys() | entry.cost.keys()]
-    if not measured:
-        return "Not measured yet: `anydepth evaluate` fills in a table."
-    lines = ["| depth | accuracy | mean depth | ms per text | parameters |", "| --- | --- | --- | --- | --- |"]
-    for entry in measured:
-        quality, cost = entry.quality, entry.cost
-        lines.append(
-            f"| {entry.name} | {quality['accuracy']:.2f} % | {cost['depth']:.2f} | "
-            f"{1000 * cost['seconds_per_text']:.2f} | {cost['parameters'] / 1e6:.2f} M |"
-        )
-    return "\n".join(lines) + f"\n\nMeasured on {_measured_on(menu)}."
+    return _table(menu, CLASSIFICATION_COLUMNS, "Not measured yet: `anydepth evaluate` fills in a table.")
 
 
 def _measured_on(menu: DepthMenu) -> str:

@@ -17,16 +17,15 @@ from anydepth.files import only_process, read_json, write_atomically
 from anydepth.foundations import Foundations
 from anydepth.model import Transformer
 from anydepth.model.device import choose_device
+from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
-from anydepth.recipe_parts import PRUNED, WORD_DEPTHS, stream_of, token_depths_of, validator_of, write_models
+from anydepth.recipe_parts import PRUNED, stream_of, token_depths_of, validator_of, write_models
 from anydepth.text import Prepared, prepare
 from anydepth.train import Trainer
 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
-    if recipe.data.is_labelled and recipe.teacher is not None and recipe.teacher.model != "self":
-        raise UserError("of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out")
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
     recipe, config = _fitted(models.completed(recipe, run)), recipe.train
     _check_parts_fit(recipe)

@@ -9,6 +9,7 @@ from anydepth import artifact
 from anydepth.config import DataConfig, Recipe, WordDepthsConfig
 from anydepth.config.data import Task
 from anydepth.infer.languages import LanguagePair
+from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import Finished, TranslationObjective
 from anydepth.select.mutual_information import mi_depths
 from anydepth.select.token_depths import DepthStream, TokenDepths
@@ -32,7 +33,6 @@ from anydepth.train.validation import ClassValidator, MaskedValidator, Translati
 VALIDATION_BATCH = 64
 PRUNED = "pruned"
 VALIDATION_SEED = 1
-WORD_DEPTHS = "word-depths.json"  # in the folder of a run
 VALIDATORS: dict[Task, type[TranslationValidator]] = {
     "translation": TranslationValidator,
     "text": MaskedValidator,
@@ -100,9 +100,12 @@ def _validation_set(
     if recipe.data.is_text:
         batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
     else:
-        make = Batch.of_texts if prepared.labels else Batch.from_rows
-        places = alike([len(row) for row in (sources if prepared.labels else targets)], VALIDATION_BATCH)
-        batches = (make([sources[i] for i in chosen], [targets[i] for i in chosen]) for chosen in places)
+        labelled = recipe.data.is_labelled
+        places = alike([len(row) for row in (sources if labelled else targets)], VALIDATION_BATCH)
+        batches = (
+            Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen], labelled=labelled)
+            for chosen in places
+        )
     if token_depths is not None:
         batches = map(token_depths.on, batches)
     return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag)

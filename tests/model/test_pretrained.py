@@ -242,10 +242,8 @@ def test_what_counts_as_pretrained(tmp_path):
     )
 
 
-@pytest.mark.skipif("ANYDEPTH_MINILM" not in os.environ, reason="ANYDEPTH_MINILM does not name a checkpoint")
-def test_minilm_has_the_states_of_transformers():
+def test_minilm_has_the_states_of_transformers(minilm):
     from transformers import AutoModel
 
-    folder = Path(os.environ["ANYDEPTH_MINILM"])
-    theirs = AutoModel.from_pretrained(folder, local_files_only=True).eval()
-    assert furthest(folder, theirs, 512, [*TEXTS, "a good film " * 250]) < 1e-4
+    theirs = AutoModel.from_pretrained(minilm, local_files_only=True).eval()
+    assert furthest(minilm, theirs, 512, [*TEXTS, "a good film " * 250]) < 1e-5

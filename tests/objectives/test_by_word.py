@@ -30,7 +30,7 @@ def classifier() -> Transformer:
 
 @pytest.fixture
 def texts() -> Batch:
-    return replace(Batch.of_texts(SOURCES, [[0], [2], [1]]), depths=DEPTHS)
+    return replace(Batch.from_rows(SOURCES, [[0], [2], [1]], labelled=True), depths=DEPTHS)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -28,7 +28,9 @@ def model() -> Transformer:
 @pytest.fixture(params=["padded", "alike"])
 def batch(request) -> Batch:
     short = [9, 10] if request.param == "padded" else [9, 10, 14, 15]
-    return Batch.of_texts([[5, 6, 7, 8], short, [11, 12, 13, 4], [16, 17, 18, 19]], [[0], [2], [1], [1]])
+    return Batch.from_rows(
+        [[5, 6, 7, 8], short, [11, 12, 13, 4], [16, 17, 18, 19]], [[0], [2], [1], [1]], labelled=True
+    )
 
 
 def objective(unit: float):

@@ -1,8 +1,6 @@
 """Tokenizers of checkpoints from elsewhere, and the text of single sub-words."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from made_checkpoints import BERT_VOCABULARY, TEXTS, TOKENIZERS, bert_tokenizer, json_of, roberta_tokenizer
@@ -168,13 +166,11 @@ def test_without_a_special_it_is_refused(missing):
         PretrainedTokenizer.from_bytes(json.dumps(content).encode())
 
 
-@pytest.mark.skipif("ANYDEPTH_MINILM" not in os.environ, reason="ANYDEPTH_MINILM does not name a checkpoint")
-def test_minilm_splits_text_as_transformers_does():
+def test_minilm_splits_text_as_transformers_does(minilm):
     from transformers import AutoTokenizer
 
-    folder = Path(os.environ["ANYDEPTH_MINILM"])
-    ours = PretrainedTokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
-    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    ours = PretrainedTokenizer.from_bytes((minilm / "tokenizer.json").read_bytes())
+    theirs = AutoTokenizer.from_pretrained(minilm, local_files_only=True)
     for text in [*TEXTS, "film " * 600]:
         ids = [Tokenizer.BOS, *ours.encode(text), Tokenizer.EOS]
         assert [ours.order[i] for i in ids] == theirs(text, truncation=False, padding=False)["input_ids"], text

@@ -56,8 +56,7 @@ def classify(
 
 def _write(out: BinaryIO, found: "Iterator[Classification]") -> None:
     for one in found:
-        label = " ".join(one.label.split())  # one from a CSV file may have a tab or a line end in it
-        out.write(f"{label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
+        out.write(f"{one.label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
         if sys.stdin.isatty():
             out.flush()
     out.flush()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from anydepth.config.data import DataConfig
 from anydepth.config.model import ModelConfig
@@ -24,3 +24,11 @@ class Recipe(Section):
     objective: ObjectiveConfig = VanillaConfig()
     teacher: TeacherConfig | None = Field(None, description="who teaches, if anyone does")
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _a_classifier_teaches_itself(self) -> "Recipe":
+        if self.data.is_labelled and self.teacher is not None and self.teacher.model != "self":
+            raise ValueError(
+                "of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out"
+            )
+        return self

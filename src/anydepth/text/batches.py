@@ -36,8 +36,13 @@ class Batch:
         targets: Sequence[Ids | list[int]],
         indices: Indices | None = None,
         place: Place = (0, 0),
+        labelled: bool = False,
     ) -> "Batch":
-        """Pad rows of token ids that have neither BOS nor EOS."""
+        """Pad rows of token ids that have neither BOS nor EOS. A target of `labelled` ones is the number of a label."""
+        if labelled:
+            batch = cls.from_rows(sources, [[] for _ in sources], indices, place)
+            labels = torch.tensor([int(label) for (label,) in targets])
+            return replace(batch, labels=labels, target_tokens=len(labels))
         source = _padded(sources, last=Tokenizer.EOS)
         padding = source == Tokenizer.PAD
         return cls(
@@ -49,19 +54,6 @@ class Batch:
             indices=np.arange(len(sources)) if indices is None else indices,
             place=place,
         )
-
-    @classmethod
-    def of_texts(
-        cls,
-        sources: Sequence[Ids | list[int]],
-        targets: Sequence[Ids | list[int]],
-        indices: Indices | None = None,
-        place: Place = (0, 0),
-    ) -> "Batch":
-        """Texts to classify, without EOS; each target is the number of a label."""
-        batch = cls.from_rows(sources, [[] for _ in sources], indices, place)
-        labels = torch.tensor([int(label) for (label,) in targets])
-        return replace(batch, labels=labels, target_tokens=len(labels))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -113,8 +105,7 @@ def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[
 
 def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
-    make = Batch.of_texts if labelled else Batch.from_rows
-    return make(sources, targets, indices, place)
+    return Batch.from_rows(sources, targets, indices, place, labelled)
 
 
 def plan_epoch(
