@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import write_corpus
@@ -16,7 +17,8 @@ from anydepth.config import TeacherConfig, keys_as_markdown
 from anydepth.errors import UserError
 from anydepth.recipe import train
 from anydepth.recipe_file import read_recipe
-from anydepth.select.mutual_information import mi_depths
+from anydepth.select.reconstruction import Averager, Occurrences
+from anydepth.text.words import split_words
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -43,7 +45,7 @@ def _labelled(recipe, folder, source):
     lines = source.read_text("utf-8").splitlines()
     path, table = folder / "labelled.tsv", folder / "word-depths.json"
     path.write_text("".join(f"{'cat' if 'chat' in line else 'none'}\t{line}\n" for line in lines), "utf-8")
-    mi_depths([(line, str("chat" in line)) for line in lines], recipe["model"]["encoder_layers"]).save(table)
+    _by_reconstruction(lines, recipe["model"]["encoder_layers"]).save(table)
     corpus = json.dumps({"labelled": str(path)})
     from_file = recipe["objective"].get("depths", "mi") != "mi"
     return [
@@ -51,6 +53,14 @@ def _labelled(recipe, folder, source):
         f"data.valid={corpus}",
         *([f"objective.depths={table}"] if from_file else []),
     ]
+
+
+def _by_reconstruction(lines, layers):
+    """Word depths as from a model that fills in, of which the losses are made up."""
+    averager, rng = Averager(layers, 0.1), np.random.default_rng(1)
+    for words in map(split_words, lines):
+        averager.add(Occurrences(words, rng.normal(2, 0.3, (len(words), layers)).astype(np.float32)))
+    return averager.table({}, {})
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -103,6 +113,21 @@ def test_the_teachers_of_the_study_are_possible():
     assert len(keys) >= 10
     for each in keys:
         assert not TeacherConfig.model_validate({"model": "elsewhere", **yaml.safe_load(f"{{{each}}}")}).idle_keys()
+
+
+def test_the_settings_of_the_study_of_word_depths_are_possible():
+    study = ROOT / "recipes" / "studies" / "depth-adaptive.sh"
+    script = study.read_text("utf-8").replace("$out/words/$set.json", "t.json").replace("$n", "2")
+    settings = re.findall(r"""["']((?:objective|model|data\.\w+)=\{[^}]*\})["']""", script)
+    assert len(settings) >= 8
+    for setting in settings:
+        read_recipe(study.with_suffix(".yaml"), [setting])
+
+
+def test_documented_keys_make_one_table():
+    lines = keys_as_markdown().splitlines()
+    start = lines.index("| --- | --- | --- |")
+    assert all(line.startswith("| `") and line.endswith(" |") for line in lines[start + 1 :])
 
 
 def test_documented_keys_are_current():

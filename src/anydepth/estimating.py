@@ -56,7 +56,7 @@ def reconstruction_depths(
 ) -> tuple[WordDepths, Counter[str]]:
     """The table, and how often its words occurred. Of the `given` texts, each occurrence gets a depth of its own."""
     filler = _fills_in(asked, texts, work, console)
-    model, averager = filler.model, Averager(filler.model.config.encoder_layers)
+    model, averager = filler.model, Averager(filler.model.config.encoder_layers, asked.lambda_)
     chosen = random.Random(SEED).sample(list(texts), min(asked.sample, len(texts)))
     with bar(console, "texts reconstructed", len(chosen)) as advance:
         for one in reconstruct(model, filler.tokenizer, _read(filler, chosen, asked.max_tokens), advance):
@@ -72,11 +72,12 @@ def reconstruction_depths(
         "steps": asked.steps,
         "encoder": None if asked.encoder is None else asked.encoder.name,
     }
-    return averager.table(asked.lambda_, of_texts, facts), averager.counts
+    return averager.table(of_texts, facts), averager.counts
 
 
 def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int]]:
-    longest = min(limit, filler.longest_source)
+    """As a classifier that was trained with this limit reads them, so that it finds their depths again."""
+    longest = min(limit - len(filler.tokenizer.opening), filler.longest_source)
     return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
 
 

@@ -5,23 +5,29 @@ import statistics
 from pathlib import Path
 
 import pytest
+import torch
 from labelled_texts import reconstruction_table, save_noisy
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
 from anydepth import artifact
 from anydepth.card import model_card
+from anydepth.config import ModelConfig
+from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.classification import evaluate
-from anydepth.evaluate.classification_plan import EvaluationOptions
+from anydepth.evaluate.classification_plan import EvaluationOptions, at_full_depth
 from anydepth.evaluate.classification_record import record_evaluation
 from anydepth.evaluate.classification_report import render
 from anydepth.evaluate.classification_table import print_evaluation
 from anydepth.evaluate.classification_timing import sample
 from anydepth.evaluate.explained import colours, explain
 from anydepth.evaluate.labelled_members import LabelledTexts, find_members
+from anydepth.infer.classifier import Classifier
+from anydepth.model import Transformer
 from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import WordDepths
+from anydepth.text import Tokenizer
 
 pytest_plugins = ["made_classifiers"]
 
@@ -193,6 +199,26 @@ def test_the_sample_is_always_the_same():
     assert len(set(sample(texts, 10))) == 10
     assert set(sample(texts, 10)) != set(texts[:10])
     assert sorted(sample(texts, 100)) == sorted(texts)
+
+
+def test_at_full_depth_a_text_is_cut_at_the_same_place(by_mi_run):
+    classifier = artifact.load_classifier(by_mi_run)
+    long = ["the film " * 100]
+    assert at_full_depth(classifier).read(long) == classifier.read(long)
+    assert len(classifier.read(long)[0]) < classifier.model.config.max_length
+
+
+def test_words_that_share_a_sub_word_are_all_explained():
+    lines = ["well... good...", "a film... dull..."]
+    tokenizer = Tokenizer.train(iter(lines * 50), 275, sample=1000, byte_fallback=True, seed=1)
+    assert any(piece.strip("▁") == "..." for piece in tokenizer.pieces(tokenizer.encode(lines[0])))
+    torch.manual_seed(1)
+    config = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=0, max_length=64)
+    model = Transformer(config, tokenizer.vocabulary_size, 2).eval()
+    classifier = Classifier(model, tokenizer, DepthMenu.of([model.full]), ("no", "yes"))
+    for text in (*lines, "well ... good"):
+        assert "".join(word.text for word in classifier.explain(text)[1]) == text
+    assert classifier.explain(" ")[1] == []
 
 
 def test_words_of_an_explanation_join_to_the_text(by_mi_run):

@@ -118,10 +118,10 @@ def test_a_larger_lambda_makes_words_shallower():
 
 
 def test_the_table_has_the_mean_over_occurrences():
-    averager = Averager(3)
+    averager = Averager(3, 0.05)
     averager.add(Occurrences(["film", "the"], np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]], np.float32)))
     averager.add(Occurrences(["film", "film"], np.array([[1.0, 2.0, 3.0], [1.0, 0.9, 3.0]], np.float32)))
-    table = averager.table(0.05, {}, {"texts": 2})
+    table = averager.table({}, {"texts": 2})
     assert averager.counts == {"film": 3, "the": 1}
     assert table.lambdas == LAMBDAS
     at = dict(zip(LAMBDAS, table.values["film"], strict=True))
@@ -132,14 +132,39 @@ def test_the_table_has_the_mean_over_occurrences():
     assert (table.kind, table.lambda_, table.facts) == ("reconstruction", 0.05, {"texts": 2})
 
 
+def test_the_lambda_that_was_asked_for_is_in_the_table():
+    one = Occurrences(["film"], np.array([[3.0, 2.5, 1.0]], np.float32))
+    averager = Averager(3, 1.1)
+    averager.add(one)
+    table = averager.table({}, {})
+    assert table.lambdas == (*LAMBDAS, 1.1)
+    assert table.depths(["film"]) == one.depths(1.1).tolist() == [1]
+    assert table.depths(["film"], lambda_=0.5) == one.depths(0.5).tolist() == [3]
+
+
+def test_a_word_without_a_sub_word_of_its_own_tells_nothing(model):
+    lines = ["well... good...", "a film... dull..."]
+    own = Tokenizer.train(iter(lines * 50), 275, sample=1000, byte_fallback=True, seed=1, symbols=[MASK])
+    assert any(piece.strip("▁") == "..." for piece in own.pieces(own.encode(lines[0])))
+    torch.manual_seed(1)
+    made = Transformer(model.config, own.vocabulary_size).eval()
+    (found,) = reconstruct(made, own, read(own, lines[:1]))
+    assert found.words == ["well", ".", ".", ".", "good", ".", ".", "."]
+    told = ~np.isnan(found.losses_wn).any(1)
+    assert told.sum() < len(told)  # one sub-word for several full stops
+    averager = Averager(LAYERS, 0.1)
+    averager.add(found)
+    assert averager.counts["."] == sum(told[i] for i, word in enumerate(found.words) if word == ".")
+
+
 def test_texts_that_were_gone_through_are_found_again(model, tokenizer):
     found = list(reconstruct(model, tokenizer, read(tokenizer)))
-    averager = Averager(LAYERS)
+    averager = Averager(LAYERS, 0.1)
     for one in found:
         averager.add(one)
     of_texts = occurrence_depths(found, 0.1)
     assert of_texts[text_key(["we", "saw", "it"])] == tuple(found[2].depths(0.1).tolist())
-    table = averager.table(0.1, of_texts, {})
+    table = averager.table(of_texts, {})
     depths = TokenDepths(table, tokenizer)
     for one, ids in zip(found, read(tokenizer), strict=True):
         assert depths.words(ids)[1] == one.depths(0.1).tolist()

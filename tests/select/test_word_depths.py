@@ -124,8 +124,8 @@ def test_lambdas():
     assert table.depths(["a", "b", "unseen"]) == [4, 2, 6]
     assert table.depths(["a"], lambda_=0.05) == [5]
     assert table.depths(["a"], lambda_=0.16) == [2]  # 4 - 0.6 x 3 = 2.2
-    assert table.depths(["a"], lambda_=0.2) == table.depths(["a"], lambda_=9.0) == [1]
-    assert table.depths(["a"], lambda_=-1.0) == [6]
+    assert table.depths(["a"], lambda_=0.2) == [1]
+    assert table.depths(["a"], lambda_=0.0) == [6]
     assert table.depths(["a"], 0.5, 0.05) == [2]
     with pytest.raises(UserError, match="no number to go by"):
         table.depths(["a"], lambda_=math.nan)
@@ -144,11 +144,19 @@ def test_texts_that_were_gone_through():
         table.depths(words, lambda_=0.0)
 
 
-def test_a_text_is_known_wherever_it_is_cut():
+def test_texts_that_only_begin_alike_do_not_share_depths():
     words = [f"w{i}" for i in range(60)]
-    table = WordDepths("reconstruction", 6, {"w0": (2.0,)}, (0.1,), 0.1, {text_key(words): (3,) * 40})
-    assert table.depths(words[:30]) == [3] * 30
-    assert table.depths(words) == [3] * 40 + [6] * 20
+    table = WordDepths("reconstruction", 6, {"w0": (2.0,)}, (0.1,), 0.1, {text_key(words): (3,) * 60})
+    assert table.depths(words) == [3] * 60
+    assert table.depths([*words[:59], "end"]) == table.depths([*words, "end"])[:60] == [2] + [6] * 59
+
+
+def test_a_lambda_that_the_table_does_not_reach_is_refused():
+    table = WordDepths("reconstruction", 6, {"a": (5.0, 3.0)}, (0.0, 0.5), 0.5)
+    assert table.depths(["a"], lambda_=0.25) == [4]
+    for beyond in (-0.1, 0.6):
+        with pytest.raises(UserError, match=r"beyond what these depths were made for, 0 to 0\.5"):
+            table.depths(["a"], lambda_=beyond)
 
 
 def test_the_key_of_a_text_is_the_same_in_every_process():

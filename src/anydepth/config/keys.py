@@ -17,7 +17,11 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
         below = [kind for kind in kinds if issubclass(kind, BaseModel)]
         if name == "objective":
             for kind in below:
-                yield key, f"`name: {get_args(kind.model_fields['name'].annotation)[0]}`", kind.__doc__ or ""
+                yield (
+                    key,
+                    f"`name: {get_args(kind.model_fields['name'].annotation)[0]}`",
+                    " ".join((kind.__doc__ or "").split()),
+                )
                 yield from (row for row in _rows(kind, f"{key}.") if row[0] != "objective.name")
         elif below == [CorpusConfig] and key != "data.train":
             default = "`required`" if field.is_required() else ""

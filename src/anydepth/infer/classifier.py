@@ -19,7 +19,7 @@ from anydepth.infer.loaded import LoadedModel
 from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer, alike
+from anydepth.text import Tokenizer, alike, stacked
 from anydepth.text.words import split_words, word_spans, words_of_pieces
 
 
@@ -132,17 +132,17 @@ class Classifier(LoadedModel):
         names, number_of = words_of_pieces(surfaces)
         parts: dict[int, list[int]] = {}
         for place, (token, number) in enumerate(zip(source, number_of, strict=True)):
-            if token not in (Tokenizer.BOS, Tokenizer.EOS):
+            if token not in (Tokenizer.BOS, Tokenizer.EOS) and number >= 0:
                 parts.setdefault(number, []).append(place)
         written = _as_written(text, names)
-        words = [
-            ExplainedWord(
-                "".join(surfaces[i] for i in places) if written is None else written[number],
-                int(max(depths[i] for i in places)),
-            )
-            for number, places in parts.items()
-        ]
-        return self._classifications(logits_bc, [depths])[0], words
+        if written is None:
+            written = ["".join(surfaces[i] for i in parts.get(number, ())) for number in range(len(names))]
+        words: list[ExplainedWord] = []
+        for number in range(len(names)):
+            places = parts.get(number)  # none if a sub-word of the word before is of this one too
+            deepest = words[-1].depth if places is None else int(max(depths[i] for i in places))
+            words.append(ExplainedWord(written[number], deepest))
+        return self._classifications(logits_bc, [depths])[0], [word for word in words if word.text]
 
     def read(self, texts: Sequence[str]) -> list[list[int]]:
         """As the encoder reads them."""
@@ -173,8 +173,8 @@ class Classifier(LoadedModel):
         self, sources: Sequence[list[int]], sub: SubNetwork, depths: Callable[[Tensor], Depths]
     ) -> tuple[Tensor, list[NDArray[np.int64]]]:
         """Logits [b, c], and the depth of each token of each text."""
-        device, longest = next(self.model.parameters()).device, max(map(len, sources))
-        source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources])
+        device, source_bs = next(self.model.parameters()).device, stacked(sources)
+        longest = source_bs.shape[1]
         padding_bs = (source_bs == Tokenizer.PAD).to(device) if any(len(row) < longest for row in sources) else None
         states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=depths(source_bs))
         logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from anydepth.depth import SubNetwork
 from anydepth.model import DecoderCache, Transformer
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer
+from anydepth.text import Tokenizer, stacked
 
 SMALL = 2**14  # below so many logits a plain top-k is as fast
 
@@ -57,9 +56,8 @@ def encode(
 ) -> list[Encoded]:
     """The exits of several sub-networks' encoders; layers that they begin with alike run once."""
     device = next(model.parameters()).device
-    longest = max(map(len, sources))
-    source_bs = torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in sources], device=device)
-    padding_bs = source_bs == Tokenizer.PAD if any(len(row) < longest for row in sources) else None
+    source_bs = stacked(sources).to(device)
+    padding_bs = source_bs == Tokenizer.PAD if any(len(row) < source_bs.shape[1] for row in sources) else None
     plain = [sub.encoder_weights is None and not sub.by_word for sub in subs]
     states = iter(model.encode_each(source_bs, [sub.encoder for sub in compress(subs, plain)], padding_bs))
     depths = None if all(plain) or token_depths is None else token_depths.tensor(source_bs)

@@ -44,6 +44,8 @@ class LoadedModel:
         config = self.model.config
         if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
             digest.update(repr((config.encoder_pattern, config.decoder_pattern)).encode())
+        if config.halting:
+            digest.update(repr(config.halting_confidence).encode())
         for name, value in self.model.named_parameters():
             digest.update(name.encode())
             digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -6,6 +6,7 @@ Shapes: w words of a text, n layers, r masked sub-words, b masked texts, s lengt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import torch
@@ -14,18 +15,21 @@ from torch import Tensor
 
 from anydepth.model import Transformer
 from anydepth.select.word_depths import WordDepths, text_key
-from anydepth.text import Tokenizer, alike, mask_and_vocabulary
+from anydepth.text import Tokenizer, alike, mask_and_vocabulary, stacked
 from anydepth.text.words import words_of_pieces
 
 Losses = NDArray[np.float32]
-LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each
+LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each, and for its own
 TEXTS, TOKENS = 256, 8192  # at a time: texts that are sorted by length, and sub-words that run together
 MASKED_TOKENS = 2_000_000  # of all texts with a word hidden that are held in memory
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """The words of a text, and the loss of each after each layer, [w, n]."""
+    """The words of a text, and the loss of each after each layer, [w, n].
+
+    That is no number for a word none of whose sub-words is its own, such as the second full stop of `...` in one.
+    """
 
     words: list[str]
     losses_wn: Losses
@@ -64,7 +68,7 @@ def reconstruct(
     mask, _ = mask_and_vocabulary(tokenizer)
     for chunk in _chunks(sources):
         words_of = [words_of_pieces(tokenizer.surfaces(ids)) for ids in chunk]
-        found = [np.zeros((len(words), model.config.encoder_layers), np.float32) for words, _ in words_of]
+        found = [np.full((len(words), model.config.encoder_layers), np.nan, np.float32) for words, _ in words_of]
         rows = [row for i, ids in enumerate(chunk) for row in _masked(i, ids, words_of[i][1], mask)]
         size = max(1, TOKENS // max((len(row.ids) for row in rows), default=1))
         for chosen in alike([len(row.ids) for row in rows], size):
@@ -100,8 +104,9 @@ def _masked(text: int, ids: list[int], number_of: list[int], mask: int) -> Itera
 @torch.inference_mode()
 def _losses(model: Transformer, rows: Sequence[MaskedRow]) -> Losses:
     """[b, n]."""
-    device, longest = next(model.parameters()).device, max(len(row.ids) for row in rows)
-    source_bs = torch.tensor([row.ids + [Tokenizer.PAD] * (longest - len(row.ids)) for row in rows], device=device)
+    device = next(model.parameters()).device
+    source_bs = stacked([row.ids for row in rows]).to(device)
+    longest = source_bs.shape[1]
     padding_bs = source_bs == Tokenizer.PAD
     rows_r = torch.tensor([b * longest + place for b, row in enumerate(rows) for place in row.places], device=device)
     wanted_r = torch.tensor([token for row in rows for token in row.wanted], device=device)
@@ -125,20 +130,23 @@ def _of_words(loss_r: Tensor, counts_b: Tensor) -> Losses:
 class Averager:
     """Depths of occurrences, averaged for each word: the table that a served model looks words up in."""
 
-    def __init__(self, layers: int) -> None:
-        self.layers = layers
+    def __init__(self, layers: int, lambda_: float) -> None:
+        """`lambda_` is the one that counts unless another is asked for; the table has it beside some more."""
+        self.layers, self.lambda_ = layers, lambda_
+        self.lambdas = tuple(sorted({*LAMBDAS, lambda_}))
         self.counts: Counter[str] = Counter()
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def add(self, one: Occurrences) -> None:
-        depths_lw = np.stack([one.depths(lambda_) for lambda_ in LAMBDAS])
-        for word, depths_l in zip(one.words, depths_lw.T, strict=True):
+        depths_lw = np.stack([one.depths(lambda_) for lambda_ in self.lambdas])
+        told = [bool(np.isfinite(losses_n).all()) for losses_n in one.losses_wn]
+        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), told):
             self.counts[word] += 1
             self._sums[word] = self._sums.get(word, 0.0) + depths_l
 
-    def table(self, lambda_: float, texts: dict[str, tuple[int, ...]], facts: dict[str, object]) -> WordDepths:
+    def table(self, texts: dict[str, tuple[int, ...]], facts: dict[str, object]) -> WordDepths:
         values = {word: tuple((total / self.counts[word]).tolist()) for word, total in self._sums.items()}
-        return WordDepths("reconstruction", self.layers, values, LAMBDAS, lambda_, texts, facts)
+        return WordDepths("reconstruction", self.layers, values, self.lambdas, self.lambda_, texts, facts)
 
 
 def occurrence_depths(found: Iterable[Occurrences], lambda_: float) -> dict[str, tuple[int, ...]]:

@@ -46,13 +46,15 @@ class TokenDepths:
 
     def of(self, ids: Sequence[int]) -> list[int]:
         """How many layers each token of a text runs, given as the encoder reads it."""
-        words, depths, number_of = self.words(ids)
-        special = max(depths, default=1) if self.special == "deepest" else 1
+        _, depths, number_of = self.words(ids)
         is_special = (Tokenizer.PAD, Tokenizer.BOS, Tokenizer.EOS)
-        return [
-            special if token in is_special or not words else depths[number]
+        found = [
+            None if token in is_special or number < 0 else depths[number]
             for token, number in zip(ids, number_of, strict=True)
         ]
+        deepest = max((depth for depth in found if depth is not None), default=1)
+        special = deepest if self.special == "deepest" else 1
+        return [special if depth is None else depth for depth in found]
 
     def tensor(self, source_bs: Tensor) -> Tensor:
         """[b, s], 0 at padding, which is at the end of each row."""

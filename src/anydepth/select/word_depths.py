@@ -22,7 +22,6 @@ from anydepth.text.clean import digest
 FORMAT = 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved
 KEPT_TABLES = 8
-KEY_WORDS = 24  # by which a text is known
 ADVICE = "make it again with `anydepth word-depths`"
 
 Kind = Literal["mi", "reconstruction"]
@@ -31,11 +30,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def text_key(words: Sequence[str]) -> str:
-    """A fingerprint of how a text begins, the same in every process and wherever the text is cut.
-
-    No word has a space in it.
-    """
-    return f"{digest(' '.join(words[:KEY_WORDS])):016x}"
+    """A fingerprint of a text as it was read, the same in every process. No word has a space in it."""
+    return f"{digest(' '.join(words)):016x}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class WordDepths:
         """The depth of each word of a text: `scale` times its value to the nearest whole number, halves down.
 
         It is at least 1 and at most `layers`. A word that is not in the table is as deep as the deepest. Between two
-        penalties of the table a value is interpolated; beyond them it is that of the nearest.
+        penalties of the table a value is interpolated.
         """
         penalty = self._penalty(scale, lambda_)
         table = self._tables.get((scale, penalty))
@@ -76,9 +72,8 @@ class WordDepths:
         unseen = table[""]
         found = [table.get(word, unseen) for word in words]
         given = self.texts.get(text_key(words)) if self.texts else None
-        if given is not None:  # as far as it was gone through
-            known = given[: len(words)]
-            found[: len(known)] = _whole(np.array(known, dtype=np.float64), scale, self.layers)
+        if given is not None and len(given) == len(words):
+            return _whole(np.array(given, dtype=np.float64), scale, self.layers)
         return found
 
     def _penalty(self, scale: float, lambda_: float | None) -> float | None:
@@ -94,6 +89,11 @@ class WordDepths:
             )
         if not math.isfinite(lambda_):
             raise UserError(f"a lambda of {lambda_} is no number to go by: give one such as {self.lambda_}")
+        if not self.lambdas[0] <= lambda_ <= self.lambdas[-1]:
+            raise UserError(
+                f"a lambda of {lambda_} is beyond what these depths were made for, {self.lambdas[0]:g} to "
+                f"{self.lambdas[-1]:g}: give one within, or scale them"
+            )
         return lambda_
 
     def _remember(self, scale: float, penalty: float | None) -> dict[str, int]:

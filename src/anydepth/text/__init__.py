@@ -1,6 +1,6 @@
 """Corpora, cleaning, the tokenizer, token files and batches; ready-made data sets."""
 
-from anydepth.text.batches import Batch, BatchStream, alike, make_batch, plan_epoch
+from anydepth.text.batches import Batch, BatchStream, alike, make_batch, plan_epoch, stacked
 from anydepth.text.clean import Cleaner, CleaningCounts
 from anydepth.text.corpus import Pair, decode_lines, read_lines, read_pairs
 from anydepth.text.datasets import DATA_SETS, fetch
@@ -39,4 +39,5 @@ __all__ = [
     "read_lines",
     "read_pairs",
     "split_pairs",
+    "stacked",
 ]

@@ -96,6 +96,12 @@ def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: 
     return padded
 
 
+def stacked(rows: Sequence[list[int]]) -> Tensor:
+    """Rows of token ids in one tensor, those that are shorter with PAD behind them."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in rows])
+
+
 def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[int]]:
     """The places of all rows, `size` at a time, with rows of like length together."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)

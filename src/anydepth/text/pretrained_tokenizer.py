@@ -12,7 +12,7 @@ from anydepth.text.surfaces import (
     suffix_surfaces,
     word_piece_surfaces,
 )
-from anydepth.text.tokenizer import Tokenizer
+from anydepth.text.tokenizer import Tokenizer, encodable
 
 # What pad, unk, bos and eos are called, in the order of our numbers.
 NAMES = (("[PAD]", "<pad>"), ("[UNK]", "<unk>"), ("[CLS]", "<s>"), ("[SEP]", "</s>"))
@@ -74,12 +74,12 @@ class PretrainedTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Sub-words of a text of any length, without BOS and EOS."""
-        return self._renumber(self._splitter.encode(_encodable(text), add_special_tokens=False))
+        return self._renumber(self._splitter.encode(encodable(text), add_special_tokens=False))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < 2:
             return [self.encode(text) for text in texts]
-        split = self._splitter.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)
+        split = self._splitter.encode_batch([encodable(text) for text in texts], add_special_tokens=False)
         return [self._renumber(encoding) for encoding in split]
 
     def _renumber(self, encoding: Any) -> list[int]:
@@ -135,8 +135,3 @@ def renumbered(size: int, first: Sequence[int]) -> list[int]:
         order[new], order[there] = old, moved
         place[old], place[moved] = new, there
     return order
-
-
-def _encodable(text: str) -> str:
-    """Text without lone surrogates, which UTF-8 cannot hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

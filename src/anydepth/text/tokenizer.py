@@ -112,12 +112,12 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Sub-words of a sentence, without BOS and EOS."""
-        return list(self._processor.encode(_encodable(text)))
+        return list(self._processor.encode(encodable(text)))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < 2:  # a list goes through threads, which take longer to start than a sentence to split
             return [self.encode(text) for text in texts]
-        return list(self._processor.encode([_encodable(text) for text in texts]))
+        return list(self._processor.encode([encodable(text) for text in texts]))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence on one line, whatever the ids."""
@@ -133,7 +133,7 @@ class Tokenizer:
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Text without lone surrogates, which JSON can smuggle in and UTF-8 cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
