@@ -161,7 +161,7 @@ def test_an_objective_that_is_not_there_is_named(tmp_path):
 def test_an_option_of_another_objective_is_explained(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("data: {train: {tsv: x}}\nobjective: {name: tied-multi, mode: exact}\n")
-    with pytest.raises(UserError, match=r"vanilla has no key objective\.mode: set the whole section"):
+    with pytest.raises(UserError, match=r"vanilla has no key objective\.mode, it has none: for another"):
         read_recipe(path, ["objective.name=vanilla"])
 
 

@@ -29,7 +29,6 @@ from anydepth.infer.classifier import Classifier
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
-from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.model_folder import (
     WEIGHTS,
@@ -38,8 +37,8 @@ from anydepth.model_folder import (
     check_files,
     check_menu,
     check_pairs,
-    check_tensors,
     format_of,
+    make_model,
     read_config,
     without_defaults,
 )
@@ -141,9 +140,7 @@ def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
         config = read_config(folder)
         check_files(folder, config)
         tensors = load_file(folder / WEIGHTS)
-        check_tensors(config, tensors)
-        model = Transformer(config.model, config.vocabulary, len(config.labels))
-        model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
+        model = make_model(config, tensors)
         tokenizer = Tokenizer.from_bytes((folder / config.tokenizer).read_bytes())
         menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
         check_menu(menu, config.model)
@@ -151,6 +148,8 @@ def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
         token_depths = _token_depths(folder, config, menu, tokenizer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{Path(error.filename).name}: {error.strerror}"
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
     if config.labels:

@@ -111,16 +111,30 @@ def check_files(folder: Path, config: FolderConfig) -> None:
             raise ValueError(f"{name} is not what was saved")
 
 
-def check_tensors(config: FolderConfig, tensors: dict[str, Tensor]) -> None:
-    """Before any memory is taken for the model that config.json describes."""
-    with torch.device("meta"):
-        model = Transformer(config.model, config.vocabulary, len(config.labels))
-        expected = {name: p.shape for name, p in model.named_parameters()}
-    if expected != {name: value.shape for name, value in tensors.items()}:
-        raise ValueError(f"{WEIGHTS} does not fit config.json")
+def make_model(config: FolderConfig, tensors: dict[str, Tensor]) -> Transformer:
+    """The model that config.json describes, with these weights.
+
+    If there are far too few for it, that is found before any memory is taken. (A model on PyTorch's device `meta` would
+    tell, too, but takes a second: it loads the compiler.)
+    """
+    misfit = ValueError(f"{WEIGHTS} does not fit config.json")
+    if _least_parameters(config) > sum(value.numel() for value in tensors.values()):
+        raise misfit
     broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
     if broken:
         raise ValueError(f"{broken[0]} has values that are not finite numbers")
+    model = Transformer(config.model, config.vocabulary, len(config.labels))
+    if {name: p.shape for name, p in model.named_parameters()} != {name: t.shape for name, t in tensors.items()}:
+        raise misfit
+    model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
+    return model
+
+
+def _least_parameters(config: FolderConfig) -> int:
+    """The matrices that every model has."""
+    model = config.model
+    layers = len({*model.encoder_pattern}) + len({*model.decoder_pattern})
+    return config.vocabulary * model.width + layers * model.width * (4 * model.width + 2 * model.ffn)
 
 
 def check_menu(menu: DepthMenu, model: ModelConfig) -> None:

@@ -19,7 +19,7 @@ from anydepth.model import Transformer
 from anydepth.model.device import choose_device
 from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
-from anydepth.recipe_parts import PRUNED, stream_of, token_depths_of, validator_of, write_models
+from anydepth.recipe_parts import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
 from anydepth.text import Prepared, prepare
 from anydepth.train import Trainer
 
@@ -53,9 +53,9 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
         models.check_unchanged(run)
-        given = None if models.start is None else models.start.tokenizer
+        given, table = None if models.start is None else models.start.tokenizer, table_of(recipe, run)
         prepared = prepare(recipe.data, run / "data", config.seed, tokenizer=given)
-        depths = token_depths_of(recipe, prepared, run)  # refused, if it is, before the run has a recipe of its own
+        depths = token_depths_of(recipe, prepared, table)  # refused, if it is, before the run has a recipe of its own
         write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
         if depths is not None:
             depths.table.save(run / WORD_DEPTHS)

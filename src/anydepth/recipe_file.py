@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -63,6 +63,12 @@ def _apply(content: dict[str, Any], change: str) -> None:
         raise UserError(f"--set {change}: the value is not valid YAML") from None
 
 
+def _keys_of(objective: str) -> str:
+    kinds = get_args(Recipe.model_fields["objective"].annotation)
+    (found,) = (kind for kind in kinds if get_args(kind.model_fields["name"].annotation)[0] == objective)
+    return ", ".join(field.alias or name for name, field in found.model_fields.items() if name != "name") or "none"
+
+
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     parts = [part for part in problem["loc"] if part not in OBJECTIVES]
@@ -73,8 +79,8 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "union_tag_invalid":
         return f"there is no objective {problem['ctx']['tag']!r}: choose from {', '.join(OBJECTIVES)}{others}"
     if problem["type"] == "extra_forbidden" and key.startswith("objective."):
-        kind = problem["loc"][1]
-        return f"{kind} has no key {key}: set the whole section, for instance --set 'objective={{name: {kind}}}'"
+        kind = str(problem["loc"][1])
+        return f"{kind} has no key {key}, it has {_keys_of(kind)}: for another objective set the whole section"
     if problem["type"] == "extra_forbidden":
         return f"there is no key {key}; docs/recipe-keys.md lists them all{others}"
     if problem["type"] == "model_type":

@@ -40,18 +40,21 @@ VALIDATORS: dict[Task, type[TranslationValidator]] = {
 }
 
 
-def token_depths_of(recipe: Recipe, prepared: Prepared, run: Path) -> TokenDepths | None:
-    """Where every word has its own depth: what says so. The table stays with the run, which then needs no other."""
+def table_of(recipe: Recipe, run: Path) -> WordDepths | None:
+    """Where every word has its own depth by a table that is there already. It stays with the run."""
+    config, kept = recipe.objective, run / WORD_DEPTHS
+    if not isinstance(config, WordDepthsConfig) or (config.depths == "mi" and not kept.exists()):
+        return None
+    return WordDepths.load(kept if kept.exists() else Path(config.depths))
+
+
+def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None) -> TokenDepths | None:
+    """Where every word has its own depth: what says so, by the table or, without one, by mutual information."""
     config = recipe.objective
     if not isinstance(config, WordDepthsConfig):
         return None
-    kept = run / WORD_DEPTHS
-    if kept.exists():
-        table = WordDepths.load(kept)
-    elif config.depths == "mi":
+    if table is None:
         table = mi_depths(prepared.training_text(), recipe.model.encoder_layers)
-    else:
-        table = WordDepths.load(Path(config.depths))
     found = TokenDepths(table, prepared.tokenizer, config.special).changed(config.scale, config.lambda_)
     found.check_layers(recipe.model.encoder_layers)
     return found

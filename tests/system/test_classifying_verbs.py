@@ -38,6 +38,14 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     assert done.stdout.decode() == "".join(f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}\n" for o in expected)
 
 
+def test_classify_says_that_it_cut_a_text(by_mi_run, piped):
+    done = piped(b"a film\n" + b"film " * 10_000 + b"\n", "classify", by_mi_run)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert b"1 texts fill the 61 sub-words that the model reads" in done.stderr
+    assert not piped(b"a film\n", "classify", by_mi_run).stderr
+
+
 def test_classify_takes_another_table(by_mi_run, tmp_path, piped):
     table = reconstruction_table(by_mi_run, tmp_path / "table.json")
     depths = {}
@@ -184,7 +192,8 @@ def test_explain_shows_words_with_their_depths(by_mi_run, tmp_path, here):
     assert "".join(word.text for word in words).strip() == text
     depths = " ".join(str(word.depth) for word in words)
     own = said[said.index("\nrun: ") :].splitlines()
-    assert own[1] == f"run: {found.label} (probability {found.probability:.2f}), mean depth {found.depth:.2f} of 3"
+    mean = f"mean depth {found.depth:.2f} of 3, with the ends of the text"
+    assert own[1] == f"run: {found.label} (probability {found.probability:.2f}), {mean}"
     assert own[3].split() == depths.split()
     html = page.read_text("utf-8")
     assert "<b>unheard</b>" not in html

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.app import Device, Lambda, Model, Scale, Threads
+from anydepth.cli.app import Device, Lambda, Model, Scale, Threads, errors
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.classifier import Classification, Classifier
 
 Depth = Annotated[
-    str | None, typer.Option(help="Such as 6-0-words or 6-0.  [default: that of the model]", show_default=False)
+    str | None,
+    typer.Option(help="One of those that `info` shows, such as 6-0.  [default: that of the model]", show_default=False),
 ]
 WordDepthsFile = Annotated[
     Path | None,
@@ -51,15 +52,21 @@ def classify(
         lambda_=lambda_,
         batch_size=batch_size,
     )
-    _write(sys.stdout.buffer, found)
+    full = len(classifier.tokenizer.opening) + classifier.longest_source + 1
+    if filled := _write(sys.stdout.buffer, found, full):
+        errors.print(f"{filled:,} texts fill the {full:,} sub-words that the model reads: what was longer has been cut")
 
 
-def _write(out: BinaryIO, found: "Iterator[Classification]") -> None:
+def _write(out: BinaryIO, found: "Iterator[Classification]", full: int) -> int:
+    """Returns how many texts have as many sub-words as there can be."""
+    filled = 0
     for one in found:
+        filled += one.tokens >= full
         out.write(f"{one.label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
         if sys.stdin.isatty():
             out.flush()
     out.flush()
+    return filled
 
 
 def load_classifier(

@@ -34,7 +34,9 @@ def print_explanations(explanations: Sequence[Explanation], console: Console, *,
 def _headline(one: Explanation, with_name: bool) -> Text:
     line = Text(f"{one.model}: " if with_name else "")
     line.append(one.label, "bold")
-    line.append(f" (probability {one.probability:.2f}), mean depth {one.depth:.2f} of {one.layers}")
+    line.append(
+        f" (probability {one.probability:.2f}), mean depth {one.depth:.2f} of {one.layers}, with the ends of the text"
+    )
     return line
 
 

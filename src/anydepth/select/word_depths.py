@@ -138,7 +138,7 @@ class WordDepths:
         try:
             content = json.loads(path.read_text("utf-8"))
         except FileNotFoundError as error:
-            raise UserError(f"there are no word depths at {path}: {ADVICE}") from error
+            raise UserError(f"there are no word depths at {path}: make them with `anydepth word-depths`") from error
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
