@@ -111,6 +111,7 @@ part_report() {
   measure reviews-batches reviews halting mi reconstruction -- "${short[@]}" --batch-sizes 1,2,4,8,16             # Figure 4
   anydepth explain "$out/reviews/mi" --with "$out/reviews/reconstruction" --with "$out/reviews/halting" --html "$out/explained.html" \
     "a truly terrible thriller , and one of the most anticipated films of the year" # Figure 5
+  python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
 part_layers() {
   for n in 2 4 6; do
@@ -122,6 +123,7 @@ part_layers() {
   done
   wait
   measure trec6-layers trec6 static-{2,4,6} halting-{2,4,6} mi-{2,4,6} -- --test "$data/trec6/test.tsv"
+  python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
 part_folds() {
   for set in mr subj; do
