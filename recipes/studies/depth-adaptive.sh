@@ -4,16 +4,17 @@
 # DATA has trec6/train.tsv, trec6/test.tsv, mr/all.tsv and subj/all.tsv, lines of `label<TAB>text` (TREC-6, MR and Subj, as in
 # github.com/harvardnlp/sent-conv-torch). The encoder (MiniLM) and the short film reviews are fetched into OUT.
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
-# Parts, all but `layers` and `folds` by default (two hours on two cores; JOBS=2 trains two models side by side):
+# Parts, all but the last three by default (two hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
 #   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction from the table and from each occurrence
 #   mr, subj  one fixed split of five
 #   reviews   the short film reviews
 #   report    accuracy, depth, time; the curves over scale and lambda; a sentence explained
 #   layers    encoders of 2 and 4 layers beside those of 6 on TREC-6, 3 seeds; after trec                Figure 3
+#   shuffled  TREC-6, 3 seeds, MI whose depths are exchanged among words about as frequent; after trec
 #   folds     MR and Subj with all five folds
 set -euo pipefail
-parts=(words trec mr subj reviews report layers folds)
+parts=(words trec mr subj reviews report layers shuffled folds)
 [[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
 data=$1 out=$2 jobs=${JOBS:-2}
 shift 2
@@ -125,6 +126,13 @@ part_layers() {
   for method in static halting mi; do ln -sfn "$method" "$out/trec6/$method-6"; done # of part trec
   measure trec6-layers trec6 "${systems[@]}" {static,halting,mi}-6 -- --test "$data/trec6/test.tsv"
   python "$(dirname "$0")/depth_adaptive.py" "$out"
+}
+part_shuffled() {
+  python "$(dirname "$0")/depth_adaptive.py" shuffled "$data/trec6/train.tsv" "$out/words/trec6-shuffled.json"
+  run trec6/shuffled --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3 \
+    --set "objective={name: word-depths, depths: $out/words/trec6-shuffled.json}"
+  wait
+  measure trec6-shuffled trec6 mi shuffled -- --test "$data/trec6/test.tsv"
 }
 part_folds() {
   methods_on mr-folds 450 --set "data.train={labelled: $data/mr/all.tsv}" --folds 5

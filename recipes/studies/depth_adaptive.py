@@ -2,10 +2,13 @@
 accuracy, and accuracy over layers.
 
 python recipes/studies/depth_adaptive.py OUT
+python recipes/studies/depth_adaptive.py shuffled TRAIN TABLE      a table for comparison, see `write_shuffled`
 """
 
 import json
+import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,19 +17,40 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from anydepth.select.mutual_information import count_words, depths_of_counts
+from anydepth.text.labelled import read_labelled
+
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")
 COLOURS = {"static": "#333333", "halting": "#b5651d", "mi": "#1f6fb2"}
 EQUAL = 0.3  # points of accuracy
+LAYERS = 6
+ALIKE = 20  # words that are about as frequent as each other
 
 
 def main() -> None:
+    if sys.argv[1] == "shuffled":
+        write_shuffled(Path(sys.argv[2]), Path(sys.argv[3]))
+        return
     out = Path(sys.argv[1])
     print_table(out)
     for name in ("trec6", "reviews"):
         print_equals(out, name)
     if (out / "report-trec6-layers" / "evaluation.json").exists():
         draw_layers(out)
+
+
+def write_shuffled(train: Path, table: Path) -> None:
+    """Depths by MI, each exchanged for that of a word about as frequent: what remains is how frequent words are."""
+    counts = count_words(read_labelled(train))
+    found = depths_of_counts(counts, LAYERS)
+    words = [word for word, _ in counts.occurrences.most_common()]
+    values: dict[str, tuple[float, ...]] = {}
+    for start in range(0, len(words), ALIKE):
+        block = words[start : start + ALIKE]
+        others = random.Random(start).sample(block, len(block))
+        values.update((word, found.values[other]) for word, other in zip(block, others, strict=True))
+    replace(found, values=values).save(table)
 
 
 def systems(out: Path, report: str) -> dict[str, dict]:
