@@ -53,21 +53,21 @@ table() { # SET LAMBDA FILES...: of words, from the model that fills in
   local set=$1 files=()
   for file in "${@:3}"; do files+=(--train "$file"); done
   [[ -f $out/words/$set.json ]] || anydepth word-depths reconstruction "${files[@]}" --encoder "$out/words/filler" \
-    --lambda "$2" --sample "${SAMPLE:-1000}" --out "$out/words/$set.json" --threads 1 > "$out/logs/words-$set.txt" 2>&1
+    --max-tokens 128 --lambda "$2" --sample "${SAMPLE:-1000}" --out "$out/words/$set.json" --threads 1 > "$out/logs/words-$set.txt" 2>&1
 }
 part_words() {
   mkdir -p "$out/words"
   local all=("$data/trec6/train.tsv" "$data/mr/all.tsv" "$data/subj/all.tsv" "$reviews/train.tsv") files=()
   for file in "${all[@]}"; do files+=(--train "$file"); done
   [[ -f $out/words/filler/finished.json ]] || anydepth word-depths reconstruction "${files[@]}" --encoder "$encoder" \
-    --work "$out/words/filler" --sample 100 --out "$out/words/all.json" --threads "$jobs" > "$out/logs/words-all.txt" 2>&1
+    --work "$out/words/filler" --max-tokens 128 --sample 100 --out "$out/words/all.json" --threads "$jobs" > "$out/logs/words-all.txt" 2>&1
   table trec6 0.1 "${all[0]}"
   table mr 0.1 "${all[1]}"
   table subj 0.1 "${all[2]}"
   [[ -f $out/words/reviews.json ]] || cp "$out/words/mr.json" "$out/words/reviews.json" # sentences of the same kind, most the same
   # as in the paper: each occurrence has a depth of its own, in the test text too
   [[ -f $out/words/trec6-occurrences.json ]] || anydepth word-depths reconstruction --train "$data/trec6/train.tsv" \
-    --encoder "$out/words/filler" --sample 500 --occurrences "$data/trec6/train.tsv" --occurrences "$data/trec6/test.tsv" \
+    --encoder "$out/words/filler" --max-tokens 128 --sample 500 --occurrences "$data/trec6/train.tsv" --occurrences "$data/trec6/test.tsv" \
     --out "$out/words/trec6-occurrences.json" --threads 1 > "$out/logs/words-trec6-occurrences.txt" 2>&1
 }
 part_trec() {
@@ -88,8 +88,8 @@ part_subj() {
 }
 part_reviews() {
   local texts=(--set "data.train={labelled: $reviews/train.tsv}" --set "data.valid={labelled: $reviews/valid.tsv}")
-  methods_on reviews 400 "${texts[@]}"
-  run reviews/mi-scales "${texts[@]}" --set train.steps=400 --set train.warmup=40 --set "$scales"
+  methods_on reviews 300 "${texts[@]}"
+  run reviews/mi-scales "${texts[@]}" --set train.steps=300 --set train.warmup=30 --set "$scales"
   wait
 }
 measure() { # REPORT SET NAMES... -- OPTIONS...: of a set, each beside the static model

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from anydepth import artifact
 from anydepth.config import Recipe
+from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.files import write_atomically
@@ -55,7 +56,8 @@ def reconstruction_depths(
     asked: Reconstruction, texts: Sequence[str], given: Sequence[str], work: Path, console: Console
 ) -> tuple[WordDepths, Counter[str]]:
     """The table, and how often its words occurred. Of the `given` texts, each occurrence gets a depth of its own."""
-    filler = _fills_in(asked, texts, work, console)
+    there = _fills_in(asked, console)
+    filler = there or _trained(asked, texts, work, console)
     model, averager = filler.model, Averager(filler.model.config.encoder_layers, asked.lambda_)
     chosen = random.Random(SEED).sample(list(texts), min(asked.sample, len(texts)))
     with bar(console, "texts reconstructed", len(chosen)) as advance:
@@ -69,7 +71,8 @@ def reconstruction_depths(
     facts: dict[str, object] = {
         "texts": len(texts),
         "sampled": len(chosen),
-        "steps": asked.steps,
+        "steps": 0 if there else asked.steps,
+        "max_tokens": asked.max_tokens,
         "encoder": None if asked.encoder is None else asked.encoder.name,
     }
     return averager.table(of_texts, facts), averager.counts
@@ -81,17 +84,24 @@ def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int
     return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
 
 
-def _fills_in(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> Translator:
-    """A model that fills in from every layer: the given one if it does, or one that is trained now."""
-    if asked.encoder is not None and not is_pretrained(asked.encoder):
-        there = artifact.load_any(asked.encoder, asked.device)
-        if isinstance(there, Translator) and there.translates:
-            raise UserError(f"{asked.encoder} translates: give an encoder alone with --encoder, or none to start anew")
-        if isinstance(there, Translator) and not there.translates and there.tokenizer.id_of(MASK) is not None:
-            layers = there.model.config.encoder_layers
-            if len(there.menu) == layers > 1 or layers == 1:
-                console.print(f"{asked.encoder} fills in from every layer: it is used as it is", highlight=False)
-                return there
+def _fills_in(asked: Reconstruction, console: Console) -> Translator | None:
+    """The given encoder, if it has learnt to fill in from every layer."""
+    if asked.encoder is None or is_pretrained(asked.encoder):
+        return None
+    there = artifact.load_any(asked.encoder, asked.device)
+    if not isinstance(there, Translator):
+        return None
+    if there.translates:
+        raise UserError(f"{asked.encoder} translates: give an encoder alone with --encoder, or none to start anew")
+    exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
+    if there.tokenizer.id_of(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
+        return None
+    console.print(f"{asked.encoder} fills in from every layer: it is used as it is", highlight=False)
+    return there
+
+
+def _trained(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> Translator:
+    """A model that learns to fill in from every layer."""
     try:
         return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
     except UserError as error:
@@ -115,7 +125,10 @@ def _recipe(asked: Reconstruction, texts: Sequence[str], work: Path) -> Recipe:
     held_out = max(1, min(500, len(lines) // 20))
     text = work.with_name(f"{work.name}.{TEXT}")
     text.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(text, "".join(line + "\n" for line in lines))
+    content = "".join(line + "\n" for line in lines)
+    if (work / "recipe.json").exists() and text.exists() and text.read_text("utf-8") != content:
+        raise UserError(f"{work} was begun with other texts: give the same to go on, or another folder with --work")
+    write_atomically(text, content)
     model: dict[str, Any] = {} if asked.encoder is not None else {"encoder_layers": asked.layers or 6}
     data: dict[str, Any] = {
         "train": {"text": text},

@@ -8,6 +8,7 @@ import torch
 from anydepth import artifact
 from anydepth.config import DataConfig, Recipe, WordDepthsConfig
 from anydepth.config.data import Task
+from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
 from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import Finished, TranslationObjective
@@ -45,7 +46,14 @@ def table_of(recipe: Recipe, run: Path) -> WordDepths | None:
     config, kept = recipe.objective, run / WORD_DEPTHS
     if not isinstance(config, WordDepthsConfig) or (config.depths == "mi" and not kept.exists()):
         return None
-    return WordDepths.load(kept if kept.exists() else Path(config.depths))
+    table = WordDepths.load(kept if kept.exists() else Path(config.depths))
+    cut, limit = table.facts.get("max_tokens"), recipe.data.max_tokens
+    if table.texts and cut not in (None, limit):  # a text that was cut elsewhere is another text
+        raise UserError(
+            f"{config.depths} has depths of single occurrences, in texts cut at {cut} sub-words, "
+            f"and data.max_tokens is {limit}: make them the same"
+        )
+    return table
 
 
 def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None) -> TokenDepths | None:

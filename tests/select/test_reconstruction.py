@@ -155,6 +155,13 @@ def test_a_word_without_a_sub_word_of_its_own_tells_nothing(model):
     averager = Averager(LAYERS, 0.1)
     averager.add(found)
     assert averager.counts["."] == sum(told[i] for i, word in enumerate(found.words) if word == ".")
+    assert set(found.depths(0.1)[~told]) == {LAYERS}  # nothing speaks for leaving it early
+
+
+def test_what_is_unknown_is_no_word_of_the_table():
+    averager = Averager(3, 0.1)
+    averager.add(Occurrences(["film", "\ufffd"], np.array([[1.0, 2.0, 3.0]] * 2, np.float32)))
+    assert averager.table({}, {}).depths(["film", "\ufffd"]) == [1, 3]
 
 
 def test_texts_that_were_gone_through_are_found_again(model, tokenizer):

@@ -55,10 +55,18 @@ def test_the_deepest_is_that_of_this_text_not_of_the_table(tokenizer, table):
     assert shown(TokenDepths(table, tokenizer), "the good film")[-1] == ("", 2)
 
 
-def test_a_tag_goes_with_the_next_word(tokenizer, table):
-    tag = tokenizer.id_of("<2fr>")
-    ids = read(tokenizer, "film the")
-    assert TokenDepths(table, tokenizer).of([tag, *ids])[0] == 2
+@pytest.mark.parametrize(("rule", "expected"), [("deepest", 3), ("shallowest", 1)])
+def test_a_tag_is_no_word(tokenizer, table, rule, expected):
+    tag, ids = tokenizer.id_of("<2fr>"), read(tokenizer, "film dull")
+    depths = TokenDepths(table, tokenizer, rule)
+    assert depths.of([tag, *ids]) == [expected, *depths.of(ids)]
+
+
+def test_bytes_of_a_character_are_of_its_word(tokenizer, table):
+    """Only the first of them is written, and still they are no special sub-words."""
+    found = shown(TokenDepths(table, tokenizer), "the 😀 film")
+    assert sum(surface.strip() == "" for surface, _ in found) >= 4  # three bytes and the end of the text
+    assert [depth for _, depth in found if depth == 4] == [4] * (len(found) - 2)
 
 
 def test_a_text_without_words_runs_one_layer(tokenizer, table):

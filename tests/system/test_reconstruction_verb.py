@@ -45,7 +45,7 @@ def table(texts, tmp_path, here) -> Path:
 def test_from_texts_to_a_table(table):
     found = WordDepths.load(table)
     assert (found.kind, found.layers, found.lambda_, found.lambdas) == ("reconstruction", 3, 0.1, LAMBDAS)
-    assert found.facts == {"texts": 30, "sampled": 5, "steps": 3, "encoder": "bert"}
+    assert found.facts == {"texts": 30, "sampled": 5, "steps": 3, "max_tokens": 20, "encoder": "bert"}
     assert {"film", "good", "the"} <= found.values.keys()
     assert all(1 <= value <= 3 for values in found.values.values() for value in values)
     assert table.with_suffix(".png").exists()
@@ -60,11 +60,58 @@ def test_a_model_that_fills_in_is_used_as_it_is(table, texts, tmp_path, here):
     assert not (tmp_path / "again.json.run").exists()
     first, again = WordDepths.load(table), WordDepths.load(tmp_path / "again.json")
     assert (first.values, first.texts) == (again.values, again.texts)
+    assert again.facts["steps"] == 0
     # and each occurrence has what the model says of it
     filler = artifact.load(run)
     (one,) = reconstruct(filler.model, filler.tokenizer, [filler.as_read(filler.tokenizer.encode(TEXTS[4]))])
     assert one.words == TEXTS[4].split()
     assert first.texts[text_key(one.words)] == tuple(one.depths(0.1).tolist())
+
+
+def test_a_run_goes_on_with_its_own_texts_alone(table, texts, tmp_path, here):
+    other = tmp_path / "other.txt"
+    other.write_text("".join(f"{text} indeed\n" for text in TEXTS * 6), "utf-8")
+    before = table.read_bytes()
+    asked = ("--plain", "--encoder", tmp_path / "bert", "--sample", 5, "--out", table)
+    assert_one_line(here(*RECONSTRUCTION, "--train", other, *asked, *SIZES), "other texts", "--work")
+    assert table.read_bytes() == before
+    done = here(*RECONSTRUCTION, "--train", texts, *asked, *SIZES)
+    assert done.returncode == 0, done.stderr
+
+
+def test_layers_spread_over_the_stack_are_no_exits(texts, tmp_path, here):
+    """LayerDrop has a depth for each number of layers, too, which are not the first ones."""
+    make_checkpoint(tmp_path / "bert", num_hidden_layers=4)
+    recipe = {
+        "init_from": str(tmp_path / "bert"),
+        "data": {"train": {"text": str(texts)}, "hold_out": 2, "max_tokens": 20, "deduplicate": False},
+        "model": {"decoder_layers": 0, "head": "transform"},
+        "objective": {"name": "layerdrop"},
+        "train": {"steps": 2, "batch_tokens": 64, "threads": 1, "valid_every": 2, "checkpoint_every": 2, "average": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
+    run_recipe(tmp_path / "recipe.yaml", tmp_path / "dropped")
+    assert len(artifact.load(tmp_path / "dropped").menu) == 4
+    asked = ("--train", texts, "--plain", "--encoder", tmp_path / "dropped", "--sample", 2)
+    done = here(*RECONSTRUCTION, *asked, *SIZES, "--out", tmp_path / "d.json")
+    assert done.returncode == 0, done.stderr
+    assert b"used as it is" not in done.stderr
+    assert WordDepths.load(tmp_path / "d.json").facts["steps"] == 3
+
+
+def test_occurrences_are_of_texts_cut_alike(table, tmp_path):
+    labelled = tmp_path / "train.tsv"
+    labelled.write_text("".join(f"{'ab'[i % 2]}\t{text}\n" for i, text in enumerate(TEXTS * 6)), "utf-8")
+    recipe = {
+        "init_from": str(tmp_path / "bert"),
+        "data": {"train": {"labelled": str(labelled)}, "hold_out": 2, "max_tokens": 19, "deduplicate": False},
+        "objective": {"name": "word-depths", "depths": str(table)},
+        "train": {"steps": 1, "threads": 1, "valid_every": 1, "checkpoint_every": 1, "average": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
+    with pytest.raises(UserError, match=r"cut at 20 sub-words, .* data\.max_tokens is 19"):
+        run_recipe(tmp_path / "recipe.yaml", tmp_path / "run")
+    run_recipe(tmp_path / "recipe.yaml", tmp_path / "run", "data.max_tokens=20")
 
 
 def test_long_texts_are_learnt_from_in_parts(tmp_path, here):
@@ -108,6 +155,7 @@ def test_from_scratch(tmp_path, here):
         (("--encoder", "no/such/folder"), "no/such/folder"),
         (("--encoder", GOLDEN), "give an encoder alone"),
         (("--lambda", -1), "--lambda"),
+        (("--lambda", "inf"), "--lambda"),
         (("--steps", 0), "--steps"),
     ],
 )

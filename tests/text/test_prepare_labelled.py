@@ -209,3 +209,13 @@ def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus):
     kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
     assert len(kept) == 398
     assert not {first, second} & set(kept)
+
+
+def test_test_texts_of_a_csv_are_kept_out(tmp_path, corpus):
+    (first, label), (second, _) = made_texts()[:2]
+    other = tmp_path / "test.csv"
+    other.write_text(f'label,text\n{label},"{first}"\nnone,"{second}"\n', "utf-8")
+    asked = config(corpus, valid=corpus, keep_out=[other])
+    kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
+    assert len(kept) == 398
+    assert not {first, second} & set(kept)

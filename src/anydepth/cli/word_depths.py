@@ -88,7 +88,7 @@ def reconstruction(
         typer.Option(min=100, max=250_000, help="Its sub-words.  [default: 8000]", show_default=False),
     ] = None,
     lambda_: Annotated[
-        float, typer.Option("--lambda", min=0.0, help="What a word pays for each layer more, in nats.")
+        float, typer.Option("--lambda", min=0.0, max=100.0, help="What a word pays for each layer more, in nats.")
     ] = 0.1,
     occurrences: Annotated[
         list[Path] | None,
@@ -104,7 +104,9 @@ def reconstruction(
     steps: Annotated[int, typer.Option(min=1, help="Updates of the model that fills in.")] = 300,
     rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
     batch_tokens: Annotated[int, typer.Option(min=16, help="Sub-words in one of its batches.")] = 1024,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Longer texts are cut, in sub-words.")] = 128,
+    max_tokens: Annotated[
+        int, typer.Option(min=2, help="Longer texts are cut, in sub-words; as data.max_tokens of the recipe.")
+    ] = 127,
     work: Annotated[
         Path | None,
         typer.Option(help="Folder of its run, with which the same command goes on.  [default: OUT.run]"),

@@ -132,7 +132,7 @@ class Classifier(LoadedModel):
         names, number_of = words_of_pieces(surfaces)
         parts: dict[int, list[int]] = {}
         for place, (token, number) in enumerate(zip(source, number_of, strict=True)):
-            if token not in (Tokenizer.BOS, Tokenizer.EOS) and number >= 0:
+            if token not in self.tokenizer.specials and number >= 0:
                 parts.setdefault(number, []).append(place)
         written = _as_written(text, names)
         if written is None:

@@ -4,7 +4,7 @@ Shapes: w words of a text, n layers, r masked sub-words, b masked texts, s lengt
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from anydepth.model import Transformer
 from anydepth.select.word_depths import WordDepths, text_key
 from anydepth.text import Tokenizer, alike, mask_and_vocabulary, stacked
+from anydepth.text.surfaces import UNKNOWN
 from anydepth.text.words import words_of_pieces
 
 Losses = NDArray[np.float32]
@@ -37,11 +38,17 @@ class Occurrences:
     def depths(self, lambda_: float) -> NDArray[np.int64]:
         """The layer with the least loss, of which later ones pay lambda for each layer more.
 
-        The paper has minus lambda n; then a larger lambda would make words deeper, not shallower as it reports.
+        The paper has minus lambda n; then a larger lambda would make words deeper, not shallower as it reports. A word
+        of which nothing is known goes deepest.
         """
-        cost_n = lambda_ * np.arange(1, self.losses_wn.shape[1] + 1)
-        found: NDArray[np.int64] = (self.losses_wn + cost_n).argmin(axis=1) + 1
-        return found
+        layers = self.losses_wn.shape[1]
+        found: NDArray[np.int64] = (self.losses_wn + lambda_ * np.arange(1, layers + 1)).argmin(axis=1) + 1
+        return np.where(self.told_w, found, layers)
+
+    @property
+    def told_w(self) -> NDArray[np.bool_]:
+        told: NDArray[np.bool_] = np.atleast_1d(np.isfinite(self.losses_wn).all(axis=1))
+        return told
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ def reconstruct(
     for chunk in _chunks(sources):
         words_of = [words_of_pieces(tokenizer.surfaces(ids)) for ids in chunk]
         found = [np.full((len(words), model.config.encoder_layers), np.nan, np.float32) for words, _ in words_of]
-        rows = [row for i, ids in enumerate(chunk) for row in _masked(i, ids, words_of[i][1], mask)]
+        rows = [row for i, ids in enumerate(chunk) for row in _masked(i, ids, words_of[i][1], mask, tokenizer.specials)]
         size = max(1, TOKENS // max((len(row.ids) for row in rows), default=1))
         for chosen in alike([len(row.ids) for row in rows], size):
             batch = [rows[i] for i in chosen]
@@ -91,10 +98,12 @@ def _chunks(sources: Iterable[list[int]]) -> Iterator[list[list[int]]]:
         yield chunk
 
 
-def _masked(text: int, ids: list[int], number_of: list[int], mask: int) -> Iterator[MaskedRow]:
+def _masked(
+    text: int, ids: list[int], number_of: list[int], mask: int, specials: Collection[int]
+) -> Iterator[MaskedRow]:
     places_of: dict[int, list[int]] = {}
     for place, (token, number) in enumerate(zip(ids, number_of, strict=True)):
-        if token not in (Tokenizer.BOS, Tokenizer.EOS) and number >= 0:
+        if token not in specials and number >= 0:
             places_of.setdefault(number, []).append(place)
     for word, places in places_of.items():
         hidden = [mask if place in places else token for place, token in enumerate(ids)]
@@ -139,8 +148,9 @@ class Averager:
 
     def add(self, one: Occurrences) -> None:
         depths_lw = np.stack([one.depths(lambda_) for lambda_ in self.lambdas])
-        told = [bool(np.isfinite(losses_n).all()) for losses_n in one.losses_wn]
-        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), told):
+        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), one.told_w):
+            if word == UNKNOWN.strip():  # stands for any word; all that are unseen go deepest
+                continue
             self.counts[word] += 1
             self._sums[word] = self._sums.get(word, 0.0) + depths_l
 

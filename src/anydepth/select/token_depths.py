@@ -47,9 +47,9 @@ class TokenDepths:
     def of(self, ids: Sequence[int]) -> list[int]:
         """How many layers each token of a text runs, given as the encoder reads it."""
         _, depths, number_of = self.words(ids)
-        is_special = (Tokenizer.PAD, Tokenizer.BOS, Tokenizer.EOS)
+        specials = self.tokenizer.specials
         found = [
-            None if token in is_special or number < 0 else depths[number]
+            None if token in specials or number < 0 else depths[number]
             for token, number in zip(ids, number_of, strict=True)
         ]
         deepest = max((depth for depth in found if depth is not None), default=1)

@@ -179,6 +179,8 @@ def _check(table: WordDepths) -> None:
         raise ValueError(f"{wrong!r} has {len(table.values[wrong])} values, not {figures}")
     if not np.isfinite(_array(table)).all():
         raise ValueError("a word has a value that is no finite number")
+    if not all(map(math.isfinite, table.lambdas)):
+        raise ValueError("a lambda is no finite number")
     if any(not low < high for low, high in zip(table.lambdas, table.lambdas[1:], strict=False)):
         raise ValueError("the lambdas do not ascend")
     if (table.lambda_ is None) != (not table.lambdas):

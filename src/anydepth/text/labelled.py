@@ -15,10 +15,14 @@ def read_labelled(path: Path, text_column: str = "text", label_column: str = "la
     """Each text with its label, in order, one at a time. The columns are those of a CSV file; other files have none."""
     if path.is_file() and path.stat().st_size == 0:
         raise UserError(f"{path} is empty: give lines of label, tab, text, or a .csv file with a header")
-    if path.name.lower().endswith((".csv", ".csv.gz")):
+    if is_csv(path):
         yield from _read_csv(path, text_column, label_column)
     else:
         yield from _read_tab_separated(path)
+
+
+def is_csv(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
 def _read_tab_separated(path: Path) -> Iterator[tuple[str, str]]:

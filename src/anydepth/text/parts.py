@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from anydepth.config import DataConfig, PairConfig
 from anydepth.errors import UserError
-from anydepth.text.clean import Cleaner, CleaningCounts, digest, normalise
-from anydepth.text.corpus import Pair, read_lines, read_pairs
+from anydepth.text.clean import Cleaner, CleaningCounts, digest
+from anydepth.text.corpus import Pair, read_pairs
 from anydepth.text.pair_files import keep_pairs, read_back, write_pairs
 from anydepth.text.split import HoldOut
 from anydepth.text.store import StoreWriter
@@ -152,41 +152,6 @@ def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) ->
         if source in sources:
             seen.add(source)
         yield pair
-
-
-def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
-    """Leave out what is to be kept out, and what another pair validates with, such as the English side of two."""
-    held_out = {digest(text) for path in keep_out for line in read_lines(path) for text in _texts_in(line, parts)}
-    if len(parts) > 1:
-        held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
-    for part in parts if held_out else ():
-        _leave_out(part, held_out, folder)
-        if part.train_counts.kept == 0:
-            raise UserError(
-                f"all of the {part.training_corpus} is text to be kept out, or to validate this or another pair with: "
-                "give other files as valid, or as data.keep_out"
-            )
-
-
-def _texts_in(line: str, parts: Sequence[Part]) -> list[str]:
-    """Of files with labels also the text behind the label."""
-    labelled = parts[0].pair.train.kind == "labels" and "\t" in line
-    return [normalise(line), *([normalise(line.partition("\t")[2])] if labelled else [])]
-
-
-def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
-    counts = part.train_counts
-
-    def is_to_train_on(pair: Pair) -> bool:
-        sides = pair[:1] if part.pair.train.kind == "labels" else pair
-        if not any(digest(side) in held_out for side in sides):
-            return True
-        counts.held_out += 1
-        counts.kept -= 1
-        return False
-
-    keep_pairs(folder, part.train, is_to_train_on)
-    part.seen -= held_out
 
 
 @dataclass(frozen=True)

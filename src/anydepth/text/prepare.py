@@ -17,6 +17,7 @@ from anydepth.config import DataConfig
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder
 from anydepth.text.corpus import Pair
+from anydepth.text.keeping_out import leave_out_held_out
 from anydepth.text.masking import MASK
 from anydepth.text.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
 from anydepth.text.parts import (
@@ -26,7 +27,6 @@ from anydepth.text.parts import (
     encode_part,
     file_prefix,
     labels_of,
-    leave_out_held_out,
     watched,
 )
 from anydepth.text.store import PairStore

@@ -1,6 +1,7 @@
 """The tokenizer of a checkpoint from elsewhere, in our numbering of the four special sub-words."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from anydepth.errors import UserError
@@ -46,10 +47,11 @@ class PretrainedTokenizer(Tokenizer):
             self._new[old] = new
         mask = next((vocabulary[name] for name in MASK_NAMES if name in vocabulary), None)
         self._mask = None if mask is None else self._new[mask]
-        self._specials = self._find_specials()
-        self._from_text = [self.UNK if new in self._specials else new for new in self._new]
+        self._from_text = [self.UNK if new in self.specials else new for new in self._new]
 
-    def _find_specials(self) -> frozenset[int]:
+    @cached_property
+    def specials(self) -> frozenset[int]:
+        """What is no text. Unknown sub-words are."""
         added = self._splitter.get_added_tokens_decoder()
         specials = {self._new[old] for old, token in added.items() if token.special}
         specials |= {self.PAD, self.BOS, self.EOS} | (set() if self._mask is None else {self._mask})
@@ -87,7 +89,7 @@ class PretrainedTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text on one line, whatever the ids; what is unknown goes by its name."""
-        kept = [self.order[i] for i in map(int, ids) if 0 <= i < len(self.order) and i not in self._specials]
+        kept = [self.order[i] for i in map(int, ids) if 0 <= i < len(self.order) and i not in self.specials]
         text: str = self._splitter.decode(kept, skip_special_tokens=False)
         return " ".join(text.splitlines())
 
@@ -99,9 +101,9 @@ class PretrainedTokenizer(Tokenizer):
         """The text of each sub-word, with a space before it where a new word starts; nothing for special ones."""
         numbers = [int(i) for i in ids]
         # Special ones are left out first: their names need not follow the spelling of the others.
-        plain = [i for i in numbers if i not in self._specials and i != self.UNK]
+        plain = [i for i in numbers if i not in self.specials and i != self.UNK]
         texts = iter(self._spelt(self.pieces(plain)))
-        return [UNKNOWN if i == self.UNK else "" if i in self._specials else next(texts) for i in numbers]
+        return [UNKNOWN if i == self.UNK else "" if i in self.specials else next(texts) for i in numbers]
 
     def _spelt(self, pieces: list[str]) -> list[str]:
         from tokenizers.models import BPE, WordPiece

@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,6 +101,11 @@ class Tokenizer:
     @property
     def vocabulary_size(self) -> int:
         return int(self._processor.vocab_size())
+
+    @cached_property
+    def specials(self) -> frozenset[int]:
+        """What is no text: padding, the ends of a text, the `symbols` it was trained with."""
+        return frozenset(i for i in range(self.vocabulary_size) if self._processor.is_control(i))
 
     def id_of(self, symbol: str) -> int | None:
         """The number of one of the `symbols` it was trained with."""

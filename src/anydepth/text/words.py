@@ -27,20 +27,21 @@ def split_words(text: str) -> list[str]:
 def words_of_pieces(surfaces: Sequence[str]) -> tuple[list[str], list[int]]:
     """The words of a text that is given sub-word by sub-word, and for each sub-word the number of its word.
 
-    A sub-word belongs to the word of its first character that is no space. One of spaces alone, or of nothing, goes
-    with the word that comes next, at the end with the last one. Where there is no word at all the number is -1.
+    A sub-word belongs to the word of its first character that is no space. One of spaces alone goes with the word that
+    comes next, at the end with the last one; one of nothing, such as a further byte of a character, with the sub-word
+    before it. Where there is no word at all the number is -1.
     """
     words, ends = [], []
     for match in _WORD.finditer("".join(surfaces)):
         words.append(fold(match[0]))
         ends.append(match.end())
-    numbers = []
+    numbers: list[int] = []
     number, last, start = 0, len(words) - 1, 0
     for surface in surfaces:
         # Spaces are of no word: the first word that ends after the start has the first character that is none.
         while number < last and ends[number] <= start:
             number += 1
-        numbers.append(number if words else -1)
+        numbers.append(numbers[-1] if not surface and numbers else number if words else -1)
         start += len(surface)
     return words, numbers
 
