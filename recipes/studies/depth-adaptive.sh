@@ -6,15 +6,17 @@
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
 # Parts, all but the last three by default (two hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
-#   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction from the table and from each occurrence
+#   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction; one seed: MI trained for several scales, reconstruction of
+#             each occurrence
 #   mr, subj  one fixed split of five
 #   reviews   the short film reviews
 #   report    accuracy, depth, time; the curves over scale and lambda; a sentence explained
-#   layers    encoders of 2 and 4 layers beside those of 6 on TREC-6, 3 seeds; after trec                Figure 3
+#   exits     what the halting unit's weights are worth without it: all words after layer 1, 2, ... 6; with the depths of MI
+#   layers    encoders of 2 and 4 layers beside those of 6 on TREC-6; after trec                         Figure 3
 #   shuffled  TREC-6, 3 seeds, MI whose depths are exchanged among words about as frequent; after trec
 #   folds     MR and Subj with all five folds
 set -euo pipefail
-parts=(words trec mr subj reviews report layers shuffled folds)
+parts=(words trec mr subj reviews report exits layers shuffled folds)
 [[ $# -ge 2 ]] || { echo "usage: $0 DATA OUT [PART ...], parts: ${parts[*]}" >&2 && exit 2; }
 data=$1 out=$2 jobs=${JOBS:-2}
 shift 2
@@ -72,10 +74,9 @@ part_words() {
 }
 part_trec() {
   methods_on trec6 240 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
-  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
-    --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}" --seeds 3
-  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set train.steps=240 --set train.warmup=24 \
-    --set "$scales"
+  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set "$scales"
+  run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" \
+    --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}"
   wait
 }
 part_mr() {
@@ -114,16 +115,25 @@ part_report() {
     "a truly terrible thriller , and one of the most anticipated films of the year" # Figure 5
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
+part_exits() {
+  for set in trec6 mr; do
+    local options=(--test "$data/trec6/test.tsv") table=$out/trec6/mi/seed-1/word-depths.json
+    [[ $set == trec6 ]] || options=() table=$out/$set/mi/word-depths.json
+    for n in 1 2 3 4 5 6; do measure "$set-exit-$n" "$set" halting -- "${options[@]}" --depth "$n-0"; done
+    measure "$set-borrowed" "$set" halting -- "${options[@]}" --word-depths "$table" --scales 0.5,0.75,1,1.5
+  done
+  python "$(dirname "$0")/depth_adaptive.py" "$out"
+}
 part_layers() {
   local systems=({static,halting,mi}-{2,4})
   for n in 2 4; do
-    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set "model={encoder_layers: $n}" --seeds 3)
+    local few=(--set "data.train={labelled: $data/trec6/train.tsv}" --set "model={encoder_layers: $n}")
     run "trec6/static-$n" "${few[@]}"
     run "trec6/halting-$n" "${few[@]}" --set 'objective={name: halting}'
     run "trec6/mi-$n" "${few[@]}" --set 'objective={name: word-depths}'
   done
   wait
-  for method in static halting mi; do ln -sfn "$method" "$out/trec6/$method-6"; done # of part trec
+  for method in static halting mi; do ln -sfn "$method/seed-1" "$out/trec6/$method-6"; done # of part trec
   measure trec6-layers trec6 "${systems[@]}" {static,halting,mi}-6 -- --test "$data/trec6/test.tsv"
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
@@ -143,5 +153,5 @@ part_folds() {
 }
 
 chosen=("$@")
-[[ $# -gt 0 ]] || chosen=(words trec mr subj reviews report)
+[[ $# -gt 0 ]] || chosen=(words trec mr subj reviews report exits)
 for part in "${chosen[@]}"; do "part_$part"; done

@@ -38,6 +38,9 @@ def main() -> None:
     for name in ("trec6", "reviews"):
         if has(out, f"{name}-scales"):
             print_equals(out, name)
+    for name in ("trec6", "mr"):
+        if has(out, f"{name}-borrowed"):
+            print_exits(out, name)
     if has(out, "trec6-layers"):
         draw_layers(out)
 
@@ -79,14 +82,8 @@ def print_table(out: Path) -> None:
         cells = []
         for method in METHODS:
             one = found[method]
-            values = (
-                one["accuracy"]["mean"],
-                one["mean_depth"]["mean"],
-                *(one["speed_up"][n]["mean"] for n in ("1", "16")),
-                one["speed_up_allowed"],
-            )
-            figures[method].append(values)
-            cells.append(cell(*values, one["accuracy"]["deviation"]))
+            figures[method].append(figures_of(one))
+            cells.append(shown(one))
         print(f"| {name} | " + " | ".join(cells) + " |")
     means = [cell(*(fmean(column) for column in zip(*figures[method], strict=True))) for method in METHODS]
     print("| average | " + " | ".join(means) + " |")
@@ -112,6 +109,27 @@ def print_equals(out: Path, name: str) -> None:
                 "none is as good" if best is None else f"{said(best)}, {seconds(best) / seconds(point):.2f}x the time"
             )
             print(f"{said(point)}: {answer}")
+
+
+def print_exits(out: Path, name: str) -> None:
+    """The weights that learnt to classify after every layer, without their halting unit."""
+    print(
+        f"\n{name}: all words after the same layer, of the weights that the halting unit has; at last with MI's depths"
+    )
+    for n in range(1, LAYERS + 1):
+        point = systems(out, f"{name}-exit-{n}")["halting"]
+        print(f"after layer {n}: {shown(point)}")
+    for point in all_points(systems(out, f"{name}-borrowed")["halting"]):
+        print(f"{said(point)}: {shown(point)}")
+
+
+def figures_of(point: dict) -> tuple[float, ...]:
+    speeds = (point["speed_up"][n]["mean"] for n in ("1", "16"))
+    return accuracy(point), point["mean_depth"]["mean"], *speeds, point["speed_up_allowed"]
+
+
+def shown(point: dict) -> str:
+    return cell(*figures_of(point), point["accuracy"]["deviation"])
 
 
 def all_points(system: dict) -> list[dict]:

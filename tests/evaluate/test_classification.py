@@ -268,3 +268,18 @@ def test_many_labels_are_not_all_on_the_card(by_mi_run):
     assert "label-19 and 10 more." in card
     assert "label-20" not in card
     assert "language:\n- en" in card
+
+
+def test_words_may_have_depths_from_elsewhere(by_mi_run, halting_run, labelled_file):
+    """A model that learnt with every exit runs with any table, and nothing of it is taken for the model's own."""
+    test = LabelledTexts.read(labelled_file)
+    table = by_mi_run / "model" / "word-depths.json"
+    systems = {
+        "own": find_members([halting_run], test),
+        "given": find_members([halting_run], test, table),
+        "mi": find_members([by_mi_run], test),
+    }
+    own, given, mi = evaluate(systems, EvaluationOptions(**QUICK), console=QUIET).systems
+    assert [one.kind for one in (own, given, mi)] == ["halting unit", "MI", "MI"]
+    assert given.main.depth.mean == pytest.approx(mi.main.depth.mean, abs=0.1)  # other sub-words, the same words
+    assert own.main.depth.mean != pytest.approx(given.main.depth.mean, abs=0.1)

@@ -76,25 +76,11 @@ def load_classifier(
     import torch
 
     from anydepth import artifact
+    from anydepth.select.word_depths import WordDepths
 
     if threads is not None:
         torch.set_num_threads(threads)
     classifier = artifact.load_classifier(model, device)
     if word_depths is not None:
-        _give_depths(classifier, word_depths, depth)
+        classifier.take_depths(WordDepths.load(word_depths), depth)
     return classifier
-
-
-def _give_depths(classifier: "Classifier", path: Path, depth: str | None) -> None:
-    """What is no word keeps the depth that the model's own rule says."""
-    from anydepth.select.token_depths import TokenDepths
-    from anydepth.select.word_depths import WordDepths
-
-    sub = classifier.menu[depth].subnetwork
-    if not sub.by_word:
-        raise UserError(f"at depth {sub.name} all words run all layers: leave out --word-depths, or --depth if given")
-    own = classifier.token_depths
-    table = WordDepths.load(path)
-    given = TokenDepths(table, classifier.tokenizer, own.special if own else "deepest")
-    given.check_layers(classifier.model.config.encoder_layers)
-    classifier.token_depths = given

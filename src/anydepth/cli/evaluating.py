@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from anydepth.cli.app import Device, Threads, errors
-from anydepth.cli.classifying import Depth
+from anydepth.cli.classifying import Depth, WordDepthsFile
 from anydepth.cli.families import families, make_report_folder, results
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
@@ -47,6 +47,7 @@ def evaluate(
         ),
     ] = None,
     depth: Depth = None,
+    word_depths: WordDepthsFile = None,
     scales: Annotated[
         str | None, typer.Option(help="Also with all words deeper or shallower, such as 0.5,1,2.", show_default=False)
     ] = None,
@@ -88,13 +89,13 @@ def evaluate(
     if threads is not None:
         torch.set_num_threads(threads)
     texts = None if test is None else LabelledTexts.read(test, text_column, label_column)
-    systems = _members(models, texts)
+    systems = _members(models, texts, word_depths)
     compared = None if static is None else next(iter(_members([static], texts).items()))
     if out is not None:
         make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
     found = run_evaluation(systems, options, static=compared, console=errors)
     print_evaluation(found, results())
-    if record:
+    if record and word_depths is None:
         everyone = {**systems, **(dict([compared]) if compared else {})}
         for folder in record_evaluation(everyone, found, errors):
             errors.print(f"recorded in the menu and the card of {folder}")
@@ -102,10 +103,12 @@ def evaluate(
         errors.print(f"report: {write_evaluation(found, out)}")
 
 
-def _members(arguments: list[str], test: "LabelledTexts | None") -> "dict[str, list[Member]]":
+def _members(
+    arguments: list[str], test: "LabelledTexts | None", word_depths: Path | None = None
+) -> "dict[str, list[Member]]":
     from anydepth.evaluate.labelled_members import find_members
 
-    return {label: find_members(paths, test) for label, paths in families(arguments).items()}
+    return {label: find_members(paths, test, word_depths) for label, paths in families(arguments).items()}
 
 
 def _numbers(given: str | None, kind: Callable[[str], Number], option: str, example: str) -> tuple[Number, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from anydepth.artifact import load_classifier, resolve, short_name
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
+from anydepth.select.word_depths import WordDepths
 from anydepth.text.labelled import read_labelled
 
 PART = re.compile(r"(seed|fold)-(\d+)")
@@ -34,12 +35,16 @@ class Member:
     name: str
     path: Path
     test: LabelledTexts
+    word_depths: Path | None = None  # instead of its own
 
     def load(self, device: str = "cpu") -> Classifier:
-        return load_classifier(self.path, device)
+        classifier = load_classifier(self.path, device)
+        if self.word_depths is not None:
+            classifier.take_depths(WordDepths.load(self.word_depths))
+        return classifier
 
 
-def find_members(paths: Sequence[Path], test: LabelledTexts | None) -> list[Member]:
+def find_members(paths: Sequence[Path], test: LabelledTexts | None, word_depths: Path | None = None) -> list[Member]:
     """Of models, of finished runs, and of folders with runs seed-1, fold-1 and so on.
 
     A run on a fold has kept its own test set, and that counts; the others are tested on `test`.
@@ -48,7 +53,7 @@ def find_members(paths: Sequence[Path], test: LabelledTexts | None) -> list[Memb
     for path in paths:
         for run in list(_runs_in(path)):  # all of them finished, before any test set is read
             name = short_name(run) if run == path else str(run.relative_to(path))
-            members.append(Member(name, run, _test_of(run, name) or _needed(test, name)))
+            members.append(Member(name, run, _test_of(run, name) or _needed(test, name), word_depths))
     return members
 
 

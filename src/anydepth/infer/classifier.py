@@ -19,6 +19,7 @@ from anydepth.infer.loaded import LoadedModel
 from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
 from anydepth.select.token_depths import TokenDepths
+from anydepth.select.word_depths import WordDepths
 from anydepth.text import Tokenizer, alike, stacked
 from anydepth.text.words import split_words, word_spans, words_of_pieces
 
@@ -65,6 +66,18 @@ class Classifier(LoadedModel):
         """No more than it has learnt to read."""
         longest = super().longest_source
         return longest if self.max_tokens is None else min(longest, self.max_tokens - len(self.tokenizer.opening))
+
+    def take_depths(self, table: WordDepths, depth: str | None = None) -> None:
+        """Other depths of words, for use at `depth`; what is no word keeps what the model's own rule says."""
+        sub = self.menu[depth].subnetwork
+        if not sub.by_word:
+            raise UserError(
+                f"at depth {sub.name} all words run all layers: leave out --word-depths, or --depth if given"
+            )
+        own = self.token_depths
+        given = TokenDepths(table, self.tokenizer, own.special if own else "deepest")
+        given.check_layers(self.model.config.encoder_layers)
+        self.token_depths = given
 
     def classify(
         self,
