@@ -6,8 +6,7 @@
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
 # Parts, all but the last three by default (two hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
-#   trec      TREC-6, 3 seeds: static, halting, MI, reconstruction; one seed: MI trained for several scales, reconstruction of
-#             each occurrence
+#   trec      TREC-6, 3 seeds: static, halting, MI, MI trained for several scales, reconstruction; one seed: of each occurrence
 #   mr, subj  one fixed split of five
 #   reviews   the short film reviews
 #   report    accuracy, depth, time; the curves over scale and lambda; a sentence explained
@@ -74,7 +73,7 @@ part_words() {
 }
 part_trec() {
   methods_on trec6 240 --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3
-  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set "$scales"
+  run trec6/mi-scales --set "data.train={labelled: $data/trec6/train.tsv}" --set "$scales" --seeds 3
   run trec6/occurrences --set "data.train={labelled: $data/trec6/train.tsv}" \
     --set "objective={name: word-depths, depths: $out/words/trec6-occurrences.json}"
   wait

@@ -100,7 +100,7 @@ def print_equals(out: Path, name: str) -> None:
     """MI beside the halting unit, both over all scales: for each way to run the one, the fastest way to run the other
     that is as good, at most 0.3 points worse. Both ways round, since all are chosen by the test set."""
     found = systems(out, f"{name}-scales")
-    for one, other in (("halting", "mi"), ("mi", "halting")):
+    for one, other in (("halting", "mi"), ("halting", "mi-scales"), ("mi", "halting"), ("mi-scales", "halting")):
         print(f"\n{name}: {one}, and the fastest by {other} that is as good within {EQUAL} points, at batch 1")
         for point in all_points(found[one]):
             enough = [each for each in all_points(found[other]) if accuracy(each) >= accuracy(point) - EQUAL]
