@@ -118,8 +118,8 @@ part_exits() {
   for set in trec6 mr; do
     local options=(--test "$data/trec6/test.tsv") table=$out/trec6/mi/seed-1/word-depths.json
     [[ $set == trec6 ]] || options=() table=$out/$set/mi/word-depths.json
-    for n in 1 2 3 4 5 6; do measure "$set-exit-$n" "$set" halting -- "${options[@]}" --depth "$n-0"; done
-    measure "$set-borrowed" "$set" halting -- "${options[@]}" --word-depths "$table" --scales 0.5,0.75,1,1.5
+    for n in 1 2 3 4 5 6; do measure "$set-exit-$n" "$set" halting -- "${options[@]}" --depth "$n-0" --timed 100; done
+    measure "$set-borrowed" "$set" halting -- "${options[@]}" --word-depths "$table" --scales 0.5,0.75,1,1.5 --timed 100
   done
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
