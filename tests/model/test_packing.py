@@ -24,6 +24,7 @@ ALWAYS, NEVER = 1e9, 0.0
 def absorbed(request, monkeypatch):
     """Whether keys and values are projected, or their matrices go to the queries."""
     monkeypatch.setattr("anydepth.model.attention.ABSORBED", request.param)
+    monkeypatch.setattr("anydepth.model.attention.SHORT", 0)
 
 
 def made(norm: str = "layer", **options: object) -> Transformer:

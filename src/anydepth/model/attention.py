@@ -13,8 +13,9 @@ from torch import Tensor
 from anydepth.model.cache import LayerCache
 from anydepth.model.packing import Active
 
-# Keys and values are not projected where the active tokens of a sentence, times heads, are fewer than so many widths.
-ABSORBED = 0.6
+# Keys and values are not projected where the active tokens of a sentence, times heads, are fewer than so many widths;
+# of short sentences they are: their projection takes hardly longer than reading its weights, which cannot be avoided.
+ABSORBED, SHORT = 0.6, 48
 
 
 class Affine(NamedTuple):
@@ -94,7 +95,7 @@ def attention_of_some(x_bsd: Tensor, w: SelfAttentionWeights, heads: int, active
     x_lsd = norm(active.sentences_of(x_bsd), w.norm)
     x_ad = norm(x_bsd.flatten(0, 1).index_select(0, active.rows_a), w.norm)
     query_ad = F.linear(x_ad, w.qkv.weight[:d], w.qkv.bias[:d])
-    few = len(x_ad) * heads < ABSORBED * d * len(active.counts)
+    few = len(x_ad) * heads < ABSORBED * d * len(active.counts) and x_lsd.shape[1] >= SHORT
     if few and not torch.is_grad_enabled() and x_bsd.device.type == "cpu":
         return F.linear(_absorbed(query_ad, x_lsd, w.qkv, heads, active), *w.out)
     key_value = F.linear(x_lsd, w.qkv.weight[d:], w.qkv.bias[d:])
