@@ -4,7 +4,7 @@
 # DATA has trec6/train.tsv, trec6/test.tsv, mr/all.tsv and subj/all.tsv, lines of `label<TAB>text` (TREC-6, MR and Subj, as in
 # github.com/harvardnlp/sent-conv-torch). The encoder (MiniLM) and the short film reviews are fetched into OUT.
 # `anydepth` must be on the path. Every run is resumable; what is finished is not done again.
-# Parts, all but the last three by default (two hours on two cores; JOBS=2 trains two models side by side):
+# Parts, all but the last three by default (about two and a half hours on two cores; JOBS=2 trains two models side by side):
 #   words     the model that fills in, of all four sets' texts, and a table of word depths for each set
 #   trec      TREC-6, 3 seeds: static, halting, MI, MI trained for several scales, reconstruction; one seed: of each occurrence
 #   mr, subj  one fixed split of five

@@ -156,20 +156,13 @@ def draw_layers(out: Path) -> None:
     layers = sorted({int(name.rpartition("-")[2]) for name in found if "-" in name})
     for method, colour in COLOURS.items():
         ours = [found[f"{method}-{n}"] for n in layers]
-        for axes, values in (
-            (left, [one["accuracy"] for one in ours]),
-            (right, [scaled(one["seconds_per_text"]["1"], 1000) for one in ours]),
-        ):
-            means = [value["mean"] for value in values]
-            deviations = [value["deviation"] or 0.0 for value in values]
-            low, high = ([m + s * d for m, d in zip(means, deviations, strict=True)] for s in (-1, 1))
-            axes.fill_between(layers, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.plot(layers, means, "o-", color=colour, label=method)
-    left.set(xlabel="layers of the encoder", ylabel="accuracy in %", title="TREC-6", xticks=layers)
+        left.plot(layers, [accuracy(one) for one in ours], "o-", color=colour, label=method)
+        right.plot(layers, [1000 * seconds(one) for one in ours], "o-", color=colour, label=method)
+    left.set(xlabel="layers of the encoder", ylabel="accuracy in %", title="TREC-6, one seed", xticks=layers)
     right.set(
         xlabel="layers of the encoder",
         ylabel="ms per question, one by one",
-        title="time (bands: ± the deviation over seeds)",
+        title="time",
         xticks=layers,
         ylim=(0, None),
     )
@@ -179,10 +172,6 @@ def draw_layers(out: Path) -> None:
     left.legend(frameon=False)
     figure.savefig(out / "layers.png", dpi=130)
     print(f"\nwritten: {out / 'layers.png'}")
-
-
-def scaled(figure: dict, factor: float) -> dict:
-    return {key: None if value is None else factor * value for key, value in figure.items()}
 
 
 if __name__ == "__main__":
