@@ -201,20 +201,17 @@ def test_a_rare_label_is_one_in_every_fold(tmp_path):
     assert sorted(any(label == "rare" for _, label in one.training_text()) for one in found) == [False, True]
 
 
-def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("test.tsv", "another label\t{first}\n{second}\n{label}\n"),  # also without labels
+        ("test.csv", 'label,text\n{label},"{first}"\nanother label,"{second}"\n'),
+    ],
+)
+def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus, name, content):
     (first, label), (second, _) = made_texts()[:2]
-    other = tmp_path / "test.tsv"
-    other.write_text(f"another label\t{first}\n{second}\n{label}\n", "utf-8")
-    asked = config(corpus, valid=corpus, keep_out=[other])
-    kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
-    assert len(kept) == 398
-    assert not {first, second} & set(kept)
-
-
-def test_test_texts_of_a_csv_are_kept_out(tmp_path, corpus):
-    (first, label), (second, _) = made_texts()[:2]
-    other = tmp_path / "test.csv"
-    other.write_text(f'label,text\n{label},"{first}"\nnone,"{second}"\n', "utf-8")
+    other = tmp_path / name
+    other.write_text(content.format(first=first, second=second, label=label), "utf-8")
     asked = config(corpus, valid=corpus, keep_out=[other])
     kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
     assert len(kept) == 398
