@@ -96,6 +96,8 @@ def _plan_of_one(label: str, members: Sequence[Member], member: Member, options:
     _check_labels(classifier, member)
     entry = classifier.menu[options.depth]
     by_word = entry.subnetwork.by_word
+    if member.word_depths is not None and not by_word:
+        raise UserError(f"at depth {entry.name} all words run all layers: leave out --word-depths, or --depth")
     settings = [Setting(entry.name)]
     if by_word:
         settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
