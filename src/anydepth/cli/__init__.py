@@ -12,6 +12,7 @@ from anydepth.cli.comparing import compare
 from anydepth.cli.depths import depths
 from anydepth.cli.evaluating import evaluate
 from anydepth.cli.explaining import explain
+from anydepth.cli.exporting import export
 from anydepth.cli.failures import one_line_errors
 from anydepth.cli.info import info
 from anydepth.cli.maps import maps
@@ -29,6 +30,7 @@ for verb in (
     train,
     plot,
     translate,
+    export,
     distill,
     sweep,
     perplexity,

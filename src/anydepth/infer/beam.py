@@ -7,18 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, largest, length_penalty
-from anydepth.model import Transformer
+from anydepth.infer.decoding import Candidate, SearchOptions, Steps, largest, length_penalty
 from anydepth.text import Tokenizer
 
 
-def beam_search(
-    model: Transformer, sub: SubNetwork, encoded: Encoded, limits: list[int], options: SearchOptions
-) -> list[list[Candidate]]:
+def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> list[list[Candidate]]:
     """A sentence is done when `beam` hypotheses have ended, or at its limit."""
     k = options.beam
-    decoding = Decoding(model, sub, encoded, max(limits))
     beams = _Beams(len(limits), limits, options)
     tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
     scores_bk = torch.zeros(len(limits), 1, device=decoding.device)
@@ -39,7 +34,7 @@ def beam_search(
             break
         rows = [chosen.sentences[i] * width + p for i, ps in enumerate(chosen.parents) for p in ps]
         if rows != list(range(b * width)):
-            decoding.cache.keep_rows(torch.tensor(rows, device=decoding.device))
+            decoding.keep_rows(torch.tensor(rows, device=decoding.device))
         if len(chosen.sentences) < b:
             decoding.keep_sentences(torch.tensor(chosen.sentences, device=decoding.device))
         tokens_r = torch.tensor(chosen.tokens, device=decoding.device).flatten()

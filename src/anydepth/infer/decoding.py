@@ -6,8 +6,9 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from anydepth.depth import SubNetwork
@@ -68,8 +69,23 @@ def encode(
     return [Encoded(model.memory(state_bsd), padding_bs) for state_bsd in exits]
 
 
+class Steps(Protocol):
+    """A batch on its way: the encoder has run, the decoder goes one position per call. Search knows no more of it."""
+
+    device: torch.device
+
+    def step(self, tokens_r: Tensor) -> Tensor:
+        """Logits [r, v] of the next position, which are the caller's to change."""
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order; they may repeat (beams) or be missing (finished sentences)."""
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """The same for what the rows of a sentence share."""
+
+
 class Decoding:
-    """A batch on its way: the encoder has run, the decoder goes one position per call."""
+    """`Steps` of a Transformer."""
 
     def __init__(self, model: Transformer, sub: SubNetwork, encoded: Encoded, limit: int) -> None:
         self.model, self.sub = model, sub
@@ -78,16 +94,23 @@ class Decoding:
         self.cache = DecoderCache(len(sub.decoder), limit)
 
     def step(self, tokens_r: Tensor) -> Tensor:
-        """Logits [r, v] of the next position; what may never be generated is ruled out."""
         states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache)
         logits_rv: Tensor = self.model.output(self.model.features(states[-1][:, -1]))
-        logits_rv[:, : Tokenizer.EOS] = float("-inf")  # PAD, UNK and BOS come before EOS
-        return logits_rv
+        return never(logits_rv)
+
+    def keep_rows(self, rows: Tensor) -> None:
+        self.cache.keep_rows(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
         if self.padding_bs is not None:
             self.padding_bs = self.padding_bs[sentences]
         self.cache.keep_sentences(sentences)
+
+
+def never(logits_rv: Tensor) -> Tensor:
+    """Rule out what may never be generated: PAD, UNK and BOS come before EOS."""
+    logits_rv[:, : Tokenizer.EOS] = float("-inf")
+    return logits_rv
 
 
 def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:

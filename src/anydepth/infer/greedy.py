@@ -5,16 +5,11 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 
 import torch
 
-from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, largest, length_penalty
-from anydepth.model import Transformer
+from anydepth.infer.decoding import Candidate, SearchOptions, Steps, largest, length_penalty
 from anydepth.text import Tokenizer
 
 
-def greedy(
-    model: Transformer, sub: SubNetwork, encoded: Encoded, limits: list[int], options: SearchOptions
-) -> list[list[Candidate]]:
-    decoding = Decoding(model, sub, encoded, max(limits))
+def greedy(decoding: Steps, limits: list[int], options: SearchOptions) -> list[list[Candidate]]:
     alive = list(range(len(limits)))
     outputs: list[list[int]] = [[] for _ in limits]
     log_p = torch.full((len(limits),), 0.0 if options.scores else float("nan"), device=decoding.device)
@@ -43,7 +38,7 @@ def greedy(
             break
         if len(going) < len(alive):
             rows = torch.tensor(going, device=decoding.device)
-            decoding.cache.keep_rows(rows)
+            decoding.keep_rows(rows)
             decoding.keep_sentences(rows)
             tokens_r, log_p = tokens_r[rows], log_p[rows]
             alive = [alive[row] for row in going]

@@ -6,7 +6,7 @@ import torch
 
 from anydepth.depth import SubNetwork
 from anydepth.infer.beam import beam_search
-from anydepth.infer.decoding import Candidate, Encoded, SearchOptions, encode
+from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, Steps, encode
 from anydepth.infer.greedy import greedy
 from anydepth.model import Transformer
 from anydepth.select.token_depths import TokenDepths
@@ -19,6 +19,10 @@ def search(
 ) -> Found:
     """The best candidates of every source (token ids that end in EOS), each at most its limit long with EOS."""
     return search_each(model, [sub], sources, limits, options)[0]
+
+
+def run(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+    return (greedy if options.beam == 1 else beam_search)(decoding, limits, options)
 
 
 def search_each(
@@ -39,8 +43,8 @@ def search_each(
         exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _with_the_same_decoder(subs):
             stacked = _stacked([exits[sub] for sub in group])
-            run = greedy if options.beam == 1 else beam_search
-            rows = run(model, group[0], stacked, limits * len(group), options)
+            decoding = Decoding(model, group[0], stacked, max(limits))
+            rows = run(decoding, limits * len(group), options)
             for place, sub in enumerate(group):
                 found[sub] = rows[place * len(sources) : (place + 1) * len(sources)]
     return [found[sub] for sub in subs]

@@ -10,11 +10,11 @@ from typing import Any
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate
+from anydepth.infer.engine import Engine, SearchBatch, TorchEngine
 from anydepth.infer.hypothesis import Hypothesis, TooLongError
 from anydepth.infer.languages import LanguagePair, ambiguous, differ, encoder_alone, matching
 from anydepth.infer.loaded import LoadedModel
 from anydepth.infer.options import TranslationOptions
-from anydepth.infer.search import search_each
 from anydepth.model import Transformer
 from anydepth.select import Selector
 from anydepth.select.budget import within_budget
@@ -48,6 +48,7 @@ class Translator(LoadedModel):
         self.languages, self._find_selector = languages, find_selector
         self.pairs = tuple(pairs) or (LanguagePair(*languages, tag),)
         self.tag = tag
+        self.engine: Engine = TorchEngine(model)
         self.pair: str | None = None  # the name of the one that was chosen among several
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
@@ -64,6 +65,12 @@ class Translator(LoadedModel):
         chosen.menu, chosen.pairs, chosen.pair, chosen.tag = self.menu.of_pair(pair.name), (pair,), pair.name, pair.tag
         chosen.languages = (pair.source, pair.target)
         return chosen
+
+    def on(self, engine: Engine) -> "Translator":
+        """The same model run by another engine."""
+        moved = copy(self)
+        moved.engine = engine
+        return moved
 
     @property
     def translates(self) -> bool:
@@ -140,13 +147,17 @@ class Translator(LoadedModel):
         """For each text of the group its place, and its hypotheses at each of these depths."""
         subnetworks = [self.menu[name].subnetwork for name in names]
         depths = self._word_depths(options)
-        for chosen in _batches(group, sources, options.batch_size):
-            batch = [sources[i] for i in chosen]
-            limits = [options.longest_output(len(source), self.model.config.max_length) for source in batch]
-            of_each = search_each(self.model, subnetworks, batch, limits, options.search, depths)
+        batches = list(_batches(group, sources, options.batch_size))
+        asked = (self._to_search([sources[i] for i in chosen], options) for chosen in batches)
+        found = self.engine.search(subnetworks, asked, options.search, depths)
+        for chosen, of_each in zip(batches, found, strict=True):
             for i, *candidates_of in zip(chosen, *of_each, strict=True):
-                yield i, [self._hypotheses(found, name) for name, found in zip(names, candidates_of, strict=True)]
+                yield i, [self._hypotheses(one, name) for name, one in zip(names, candidates_of, strict=True)]
             options.ready(len(chosen))
+
+    def _to_search(self, batch: list[list[int]], options: TranslationOptions) -> SearchBatch:
+        longest = self.model.config.max_length
+        return SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
 
     def _word_depths(self, options: TranslationOptions) -> TokenDepths | None:
         if options.scale is None and options.lambda_ is None:
@@ -175,7 +186,7 @@ class Translator(LoadedModel):
                 raise UserError(f"`auto` needs a selector; {self.why_no_selector}")
             raise UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
         if depth != AUTO and (isinstance(depth, str) or not isinstance(depth, Sequence | Selector)):
-            self.menu[depth]
+            self.engine.prepare([self.menu[depth].subnetwork])
 
     def _grouped(self, depth: Depth, waiting: list[int], sources: list[list[int]]) -> dict[str, list[int]]:
         """The texts that are to run at each depth."""

@@ -1,0 +1,87 @@
+"""The verb that takes a depth out of a model, for another engine or on its own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anydepth.cli.app import Model, Threads, errors, load_model
+
+if TYPE_CHECKING:
+    from anydepth.deploy.checking import Check
+
+SHOWN = 10
+
+
+def export(
+    model: Model,
+    to: Annotated[str, typer.Option(help="ctranslate2, onnx, or anydepth: a model folder.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for it.", show_default=False)],
+    depth: Annotated[
+        str | None,
+        typer.Option(
+            help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
+            show_default=False,
+        ),
+    ] = None,
+    quantize: Annotated[
+        str,
+        typer.Option(
+            help="Type of the numbers: float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, "
+            "float16 and bfloat16; for anydepth float16 and bfloat16, on disk only."
+        ),
+    ] = "float32",
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Sentences to check it with.  [default: those of the run or the model]", show_default=False
+        ),
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(help="Their translations, for BLEU.", show_default=False)] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="At most so many.")] = 500,
+    pair: Annotated[
+        str | None, typer.Option(help="Such as en-fr, of a model of several language pairs.", show_default=False)
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Take one depth out of a model, for CTranslate2, ONNX or anydepth, and check it on the spot.
+
+    In float32 each translation of the sample must have the same tokens as the source model's, or nothing is
+    written. With other numbers the difference in BLEU is printed.
+    """
+    from anydepth.deploy.engines import cores
+    from anydepth.deploy.export import Asked
+    from anydepth.deploy.export import export as carry_out
+    from anydepth.deploy.sample import find_sample
+    from anydepth.errors import UserError
+
+    translator = load_model(model, "cpu", threads)
+    if pair is not None:
+        one, dash, other = pair.partition("-")
+        if not dash:
+            raise UserError(f"{pair!r} is no language pair: write it as en-fr")
+        translator = translator.between(one, other)
+    translator.hypotheses([])  # refuses what cannot translate
+    chosen = depth if depth == "all" else translator.menu[depth].name
+    sample = find_sample(translator, model, source, reference, sentences)
+    with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
+        result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
+    _tell(result, quantize)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    errors.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+
+
+def _tell(result: "Check", quantize: str) -> None:
+    count, origin = len(result.sample.sources), result.sample.origin
+    print(f"same tokens: {result.same:,} of {count:,} ({origin})")
+    if result.bleu is not None:
+        before, after = result.bleu
+        print(f"BLEU: {before:.2f} before, {after:.2f} exported ({after - before:+.2f})")
+    elif quantize != "float32":
+        print(
+            f"BLEU of the exported model's output against the source model's: {result.agreement:.1f}; "
+            "give --source and --reference to see what it costs"
+        )
+    if quantize == "float32":
+        for one in result.differences[:SHOWN]:
+            print(f"a tie broke ({one.gap:.1e}): {one.expected!r} became {one.found!r}")

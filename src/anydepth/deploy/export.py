@@ -1,0 +1,166 @@
+"""Export: one depth of a model on its own, for another engine or for anydepth itself, checked as soon as it is written."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anydepth import __version__
+from anydepth.artifact import load, save
+from anydepth.deploy.checking import Check, check
+from anydepth.deploy.export_card import export_card
+from anydepth.deploy.sample import Sample
+from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
+from anydepth.errors import UserError
+from anydepth.files import atomic_folder
+from anydepth.infer.translator import Translator
+from anydepth.model.cutting import cut
+from anydepth.model_folder import read_config
+
+MARK = "export.json"  # by which an export is known, with where it comes from
+ALL = "all"
+STORED: dict[str, torch.dtype] = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be exported: `quantization` is the type of numbers, float32 unless another is asked for."""
+
+    translator: Translator
+    depth: str
+    quantization: str
+    threads: int = 1
+
+    @property
+    def entry(self) -> MenuEntry:
+        return self.translator.menu[self.depth]
+
+
+def _to_anydepth(asked: Asked, folder: Path) -> Translator:
+    """A model folder. Weights may be stored in half precision; they are float32 again once they are loaded."""
+    translator, dtype = asked.translator, STORED.get(asked.quantization)
+    if dtype is None:
+        raise UserError(f"a model of anydepth is stored as {', '.join(STORED)}, not {asked.quantization}")
+    if translator.folder is None:
+        raise UserError("only a model that was loaded from a folder can be exported")
+    tensors = {name: value.detach() for name, value in translator.model.named_parameters()}
+    config, menu = translator.model.config, translator.menu
+    if asked.depth != ALL:
+        sub = asked.entry.subnetwork
+        config, tensors = cut(config, tensors, sub)
+        menu = _menu_of(asked.entry, menu)
+    facts = read_config(translator.folder).facts
+    save(
+        folder,
+        config,
+        {name: value.to(dtype) for name, value in tensors.items()},
+        translator.tokenizer,
+        menu,
+        translator.languages,
+        facts,
+        translator.pairs,
+        token_depths=translator.token_depths,
+    )
+    return load(folder)
+
+
+def _menu_of(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
+    """The one depth, whose layers are now all there are; what was measured of it stays true."""
+    sub = entry.subnetwork
+    layers = tuple(range(len(sub.encoder))), tuple(range(len(sub.decoder)))
+    alone = SubNetwork(*layers, sub.encoder_weights, sub.decoder_weights, sub.by_word)
+    return DepthMenu([MenuEntry(alone.name, alone, entry.cost, entry.quality)], menu.measured_on)
+
+
+def _to_ctranslate2(asked: Asked, folder: Path) -> Translator:
+    _needs("ctranslate2", "ctranslate2")
+    from anydepth.deploy.ctranslate2_engine import CTranslate2Engine
+    from anydepth.deploy.ctranslate2_format import QUANTIZATIONS, convert, write
+
+    if asked.quantization not in QUANTIZATIONS:
+        raise UserError(f"CTranslate2 has no type {asked.quantization}; it has: {', '.join(QUANTIZATIONS)}")
+    translator, sub = asked.translator, asked.entry.subnetwork
+    write(convert(translator.model, sub, translator.tokenizer), folder, asked.quantization)
+    engine = CTranslate2Engine(translator, asked.threads, asked.quantization)
+    engine.take(sub, folder)
+    return translator.on(engine)
+
+
+def _to_onnx(asked: Asked, folder: Path) -> Translator:
+    _needs("onnxscript", "onnx")
+    _needs("onnxruntime", "onnx")
+    from anydepth.deploy.onnx_engine import OnnxEngine
+    from anydepth.deploy.onnx_format import write_onnx
+
+    if asked.quantization != "float32":
+        raise UserError(f"ONNX is exported in float32, not {asked.quantization}: leave out --quantize")
+    sub = asked.entry.subnetwork
+    write_onnx(asked.translator.model, sub, folder)
+    return asked.translator.on(OnnxEngine(sub, folder, asked.threads))
+
+
+FORMATS: dict[str, Callable[[Asked, Path], Translator]] = {
+    "ctranslate2": _to_ctranslate2,
+    "onnx": _to_onnx,
+    "anydepth": _to_anydepth,
+}
+
+
+def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
+    """Write it and try it on the sample; if it does not translate as its source does, nothing is left of it."""
+    if to not in FORMATS:
+        raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
+    if asked.depth == ALL and to != "anydepth":
+        raise UserError(f"{to} has one depth per model: name one, such as --depth {asked.translator.menu.deepest.name}")
+    _check_free(out)
+    with atomic_folder(out) as folder:
+        if to == "anydepth":
+            folder.rmdir()
+        exported = FORMATS[to](asked, folder)
+        depth = asked.translator.menu.default.name if asked.depth == ALL else asked.depth
+        there = exported.menu.default.name if to == "anydepth" else depth
+        result = check(asked.translator, exported, depth, there, sample)
+        if asked.quantization == "float32" and result.wrong:
+            one = result.wrong[0]
+            raise UserError(
+                f"what was exported does not translate as its source: {one.source!r} became {one.found!r}, not "
+                f"{one.expected!r}; nothing was written: please report this"
+            )
+        _add_our_files(asked, to, folder)
+    return result
+
+
+def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
+    """Where it comes from; and what another engine's folder lacks: the tokenizer, and how to use it all."""
+    translator = asked.translator
+    record: dict[str, Any] = {
+        "made_by": f"anydepth {__version__}",
+        "format": to,
+        "quantization": asked.quantization,
+        "depth": asked.depth,
+        "languages": list(translator.languages),
+        **({"tag": translator.tag} if translator.tag else {}),
+        "source_model": translator.fingerprint,
+        "facts": {} if translator.folder is None else read_config(translator.folder).facts,
+    }
+    (folder / MARK).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if to != "anydepth":
+        (folder / translator.tokenizer.file_name).write_bytes(translator.tokenizer.to_bytes())
+        (folder / "README.md").write_text(export_card(record, asked.entry), "utf-8")
+
+
+def _check_free(out: Path) -> None:
+    """An earlier export may be replaced; nothing else."""
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() and not (out / MARK).is_file():
+        raise UserError(f"{out} is there already and is not an earlier export: give another folder with --out")
+
+
+def _needs(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise UserError(f"{package} is not installed: pip install 'anydepth[{extra}]'")

@@ -1,0 +1,67 @@
+"""README.md of an export: what it is and a program that runs it, with no anydepth about."""
+
+from typing import Any
+
+import yaml
+
+from anydepth.depth import MenuEntry
+
+CTRANSLATE2 = """import ctranslate2
+import sentencepiece
+
+tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
+model = ctranslate2.Translator(".", compute_type="{quantization}", inter_threads=2, intra_threads=1)
+text = "{text}"
+pieces = {tag}tokenizer.encode(text, out_type=str)
+best = model.translate_batch([pieces], beam_size=1, max_input_length=0)[0].hypotheses[0]
+print(tokenizer.decode(best))"""
+
+ONNX = """import numpy as np
+import onnxruntime
+import sentencepiece
+
+tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
+encoder, decoder = (onnxruntime.InferenceSession(name) for name in ("encoder.onnx", "decoder.onnx"))
+text = "{text}"
+source = np.array([{tag}tokenizer.encode(text) + [tokenizer.eos_id()]])
+mask = np.ones(source.shape, bool)  # False where shorter sentences of a batch are padded
+(memory,) = encoder.run(None, {{"source_ids": source, "source_mask": mask}})
+layers, batch, heads, _, width = memory.shape
+past = np.zeros((layers, batch, heads, 0, width), np.float32)
+token, output = np.array([tokenizer.bos_id()]), []
+for _ in range(2 * source.shape[1] + 10):
+    logits, past = decoder.run(None, {{"token_ids": token, "memory": memory, "source_mask": mask, "past": past}})
+    token = logits.argmax(-1)
+    if token[0] == tokenizer.eos_id():
+        break
+    output.append(int(token[0]))
+print(tokenizer.decode(output))"""
+
+PROGRAMS = {"ctranslate2": (CTRANSLATE2, "ctranslate2 sentencepiece"), "onnx": (ONNX, "onnxruntime sentencepiece numpy")}
+SUFFIXES = {"ctranslate2": "['{tag}'] + ", "onnx": "[tokenizer.piece_to_id('{tag}')] + "}
+
+
+def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
+    """`record` is the content of export.json."""
+    source, target = record["languages"]
+    program, packages = PROGRAMS[record["format"]]
+    tag = SUFFIXES[record["format"]].format(tag=record["tag"]) if "tag" in record else ""
+    facts = record["facts"]
+    data = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
+    figures = {
+        "BLEU": entry.quality.get("bleu"),
+        "chrF": entry.quality.get("chrf"),
+    }
+    measured = ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None)
+    head = {"language": [source, target], "pipeline_tag": "translation", "tags": ["translation", record["format"]]}
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        f"# {source} to {target}, depth {record['depth']}, for {record['format']}",
+        f"Numbers are {record['quantization']}. Exported by {record['made_by']}"
+        + (f"; before that, the model had {measured} at this depth." if measured else "."),
+        f"Run it in this folder, with `pip install {packages}`:",
+        f"```python\n{program.format(quantization=record['quantization'], text='...', tag=tag)}\n```",
+        "## Data",
+        "\n".join(data) or "Not recorded.",
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,56 @@
+"""Sentences to try a model on: given ones, those beside it, or, failing both, sub-words at random."""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from anydepth.errors import UserError
+from anydepth.infer.translator import Translator
+from anydepth.text import Tokenizer, read_lines
+
+NAME = "sample.tsv"  # in a model folder: source, tab, reference
+RANDOM_LENGTHS = range(3, 28)
+
+
+@dataclass(frozen=True)
+class Sample:
+    sources: list[str]
+    references: list[str] | None
+    origin: str
+
+
+def find_sample(
+    translator: Translator, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
+) -> Sample:
+    """At most `size` sentences. `given` is what the user named: a run has validation text, a model may have a sample."""
+    if source is not None:
+        sources = list(read_lines(source))
+        references = None if reference is None else list(read_lines(reference))
+        if not sources:
+            raise UserError(f"{source} is empty: give sentences to check the export with")
+        if references is not None and len(references) != len(sources):
+            raise UserError(f"{source} has {len(sources):,} lines, {reference} {len(references):,}: they must match")
+        return Sample(sources[:size], None if references is None else references[:size], source.name)
+    if reference is not None:
+        raise UserError("--reference comes with --source: give both, or neither")
+    own = [] if translator.folder is None else [translator.folder / NAME]
+    for path in own:
+        if path.is_file():
+            pairs = [line.partition("\t") for line in read_lines(path)][:size]
+            return Sample([pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model")
+    valid = given / "data" / "valid.source", given / "data" / "valid.target"
+    if translator.pair is None and all(path.is_file() for path in valid):
+        sources, targets = (list(read_lines(path))[:size] for path in valid)
+        if sources and len(sources) == len(targets):
+            return Sample(sources, targets, "the run's validation text")
+    return Sample(_at_random(translator, min(size, 100)), None, "sub-words at random")
+
+
+def _at_random(translator: Translator, size: int) -> list[str]:
+    """No language at all, but the same numbers have to come out all the same."""
+    rng = random.Random(1)
+    tokenizer = translator.tokenizer
+    usual = [i for i in range(Tokenizer.EOS + 1, tokenizer.vocabulary_size) if i not in tokenizer.specials]
+    texts = (tokenizer.decode(rng.choices(usual, k=rng.choice(RANDOM_LENGTHS))) for _ in range(2 * size))
+    longest = translator.longest_source
+    return [text for text in texts if text.strip() and len(tokenizer.encode(text)) <= longest][:size]
