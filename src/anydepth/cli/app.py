@@ -45,6 +45,14 @@ Lambda = Annotated[
         show_default=False,
     ),
 ]
+Engine = Annotated[str, typer.Option(help="What runs the model: torch or ctranslate2.")]
+Quantize = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: float32]",
+        show_default=False,
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),
@@ -56,10 +64,18 @@ From = Annotated[
 
 
 def load_translator(
-    model: Path, device: str, threads: int | None, source: str | None = None, target: str | None = None
+    model: Path,
+    device: str,
+    threads: int | None,
+    source: str | None = None,
+    target: str | None = None,
+    engine: str = "torch",
+    quantize: str | None = None,
 ) -> "Translator":
-    """The model for the language pair that the user wants; refused where that is not clear."""
-    return load_model(model, device, threads).between(source, target)
+    """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
+    from anydepth.deploy.engines import on_engine
+
+    return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize)
 
 
 def load_model(model: Path, device: str, threads: int | None) -> "Translator":

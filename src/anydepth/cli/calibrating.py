@@ -11,9 +11,11 @@ from anydepth.cli.app import (
     Beam,
     CutLong,
     Device,
+    Engine,
     From,
     LengthPenalty,
     Model,
+    Quantize,
     Threads,
     To,
     errors,
@@ -39,6 +41,8 @@ def calibrate(
     cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
+    engine: Engine = "torch",
+    quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -48,7 +52,7 @@ def calibrate(
     from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    translator = load_translator(model, device, threads, from_language, to_language)
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

@@ -33,9 +33,7 @@ def export(
     ] = "float32",
     source: Annotated[
         Path | None,
-        typer.Option(
-            help="Sentences to check it with.  [default: those of the run or the model]", show_default=False
-        ),
+        typer.Option(help="Sentences to check it with.  [default: those of the run or the model]", show_default=False),
     ] = None,
     reference: Annotated[Path | None, typer.Option(help="Their translations, for BLEU.", show_default=False)] = None,
     sentences: Annotated[int, typer.Option(min=1, help="At most so many.")] = 500,

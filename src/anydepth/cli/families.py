@@ -18,11 +18,17 @@ PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
 def load_families(
-    arguments: Sequence[str], device: str, threads: int | None, source: str | None = None, target: str | None = None
+    arguments: Sequence[str],
+    device: str,
+    threads: int | None,
+    source: str | None = None,
+    target: str | None = None,
+    engine: str = "torch",
+    quantize: str | None = None,
 ) -> "dict[str, list[Translator]]":
     """Each model for the language pair that is wanted of all of them."""
     return {
-        label: [load_translator(path, device, threads, source, target) for path in paths]
+        label: [load_translator(path, device, threads, source, target, engine, quantize) for path in paths]
         for label, paths in families(arguments).items()
     }
 

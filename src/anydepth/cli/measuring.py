@@ -10,9 +10,11 @@ from anydepth.cli.app import (
     Beam,
     CutLong,
     Device,
+    Engine,
     From,
     LengthPenalty,
     Model,
+    Quantize,
     Threads,
     To,
     errors,
@@ -58,6 +60,8 @@ def sweep(
     ] = True,
     from_language: From = None,
     to_language: To = None,
+    engine: Engine = "torch",
+    quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -70,7 +74,7 @@ def sweep(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
-    translators = load_families(models, device, threads, from_language, to_language)
+    translators = load_families(models, device, threads, from_language, to_language, engine, quantize)
     result = run_sweep(
         translators,
         sources,

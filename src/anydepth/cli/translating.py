@@ -15,10 +15,12 @@ from anydepth.cli.app import (
     Beam,
     CutLong,
     Device,
+    Engine,
     From,
     Lambda,
     LengthPenalty,
     Model,
+    Quantize,
     Scale,
     Threads,
     To,
@@ -75,6 +77,8 @@ def translate(
     source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
     from_language: From = None,
     to_language: To = None,
+    engine: Engine = "torch",
+    quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -83,7 +87,7 @@ def translate(
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
-    translator = load_translator(model, device, threads, from_language, to_language)
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     found = translator.stream(
@@ -138,6 +142,8 @@ def distill(
     chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
     from_language: From = None,
     to_language: To = None,
+    engine: Engine = "torch",
+    quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -145,7 +151,7 @@ def distill(
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
 
-    translator = load_translator(model, device, threads, from_language, to_language)
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, errors)
     if counts.kept:

@@ -1,4 +1,4 @@
-"""CTranslate2 behind the Translator: each depth in use is converted once, and workers rather than threads use the cores."""
+"""CTranslate2 behind the Translator: each depth in use is converted once; workers, not threads, use the cores."""
 
 import tempfile
 from collections import deque
@@ -82,9 +82,7 @@ class CTranslate2Engine:
             for found in begun
         ]
 
-    def _candidates(
-        self, result: ctranslate2.TranslationResult, limit: int, options: SearchOptions
-    ) -> list[Candidate]:
+    def _candidates(self, result: ctranslate2.TranslationResult, limit: int, options: SearchOptions) -> list[Candidate]:
         """Scored, ordered and cut to their limit as our own search does it: a limit here is that of the batch."""
         scores = result.scores or [float("nan")] * len(result.hypotheses)
         found = []

@@ -1,4 +1,4 @@
-"""Export: one depth of a model on its own, for another engine or for anydepth itself, checked as soon as it is written."""
+"""Export: one depth of a model alone, for another engine or for anydepth itself, checked as soon as it is written."""
 
 import json
 from collections.abc import Callable

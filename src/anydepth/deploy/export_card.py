@@ -37,7 +37,10 @@ for _ in range(2 * source.shape[1] + 10):
     output.append(int(token[0]))
 print(tokenizer.decode(output))"""
 
-PROGRAMS = {"ctranslate2": (CTRANSLATE2, "ctranslate2 sentencepiece"), "onnx": (ONNX, "onnxruntime sentencepiece numpy")}
+PROGRAMS = {
+    "ctranslate2": (CTRANSLATE2, "ctranslate2 sentencepiece"),
+    "onnx": (ONNX, "onnxruntime sentencepiece numpy"),
+}
 SUFFIXES = {"ctranslate2": "['{tag}'] + ", "onnx": "[tokenizer.piece_to_id('{tag}')] + "}
 
 

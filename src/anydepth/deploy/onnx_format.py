@@ -1,7 +1,7 @@
 """A sub-network as two ONNX graphs: the encoder with all that is projected once, and one cached step of the decoder.
 
-encoder.onnx   source_ids [b, s], source_mask [b, s]  ->  memory [2m, b, h, s, e]: keys and values of all decoder layers
-decoder.onnx   token_ids [b], memory, source_mask, past [2m, b, h, t, e]  ->  logits [b, v], present [2m, b, h, t + 1, e]
+encoder.onnx   source_ids [b, s], source_mask [b, s] -> memory [2m, b, h, s, e]: keys and values of all decoder layers
+decoder.onnx   token_ids [b], memory, source_mask, past [2m, b, h, t, e] -> logits [b, v], present [2m, b, h, t + 1, e]
 
 Shapes: b sentences (or beams), s source length, t positions so far, m decoder layers, h heads, e width of a head.
 """
@@ -57,6 +57,10 @@ def write_onnx(model: Transformer, sub: SubNetwork, folder: Path) -> None:
     )
 
 
+def _weights(model: Transformer, sub: SubNetwork) -> list[DecoderWeights]:
+    return [model.decoder.layers[index].weights() for index in sub.decoder]  # type: ignore[operator]
+
+
 class _Encoder(nn.Module):
     def __init__(self, model: Transformer, sub: SubNetwork) -> None:
         super().__init__()
@@ -64,8 +68,8 @@ class _Encoder(nn.Module):
 
     def forward(self, source_ids: Tensor, source_mask: Tensor) -> Tensor:
         memory_bsd = self.model.memory(self.model.encode(source_ids, self.sub, ~source_mask)[-1])
-        layers = [self.model.decoder.layers[index] for index in self.sub.decoder]
-        projected = [project_memory(memory_bsd, layer.weights().cross, layer.heads) for layer in layers]
+        heads = self.model.config.heads
+        projected = [project_memory(memory_bsd, w.cross, heads) for w in _weights(self.model, self.sub)]
         return torch.stack([each for pair in projected for each in pair])
 
 
@@ -80,8 +84,7 @@ class _Step(nn.Module):
         self.register_buffer("never_v", never(torch.zeros(1, model.vocabulary))[0])
 
     def forward(self, token_ids: Tensor, memory: Tensor, source_mask: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        layers = [self.model.decoder.layers[index] for index in self.sub.decoder]
-        cache = _Cache([layer.weights() for layer in layers], memory, past)
+        cache = _Cache(_weights(self.model, self.sub), memory, past)
         nothing = memory.new_zeros(0)  # the encoder's exit is not read any more: its projections are there
         states = self.model.decode(token_ids[:, None], nothing, self.sub, ~source_mask, cache)  # type: ignore[arg-type]
         logits_bv = self.model.output(self.model.features(states[-1][:, -1])) + self.never_v
@@ -114,7 +117,9 @@ def _pairs(stacked: Tensor) -> list[tuple[Tensor, Tensor]]:
     return list(zip(each[::2], each[1::2], strict=True))
 
 
-def _write(module: nn.Module, path: Path, inputs: dict[str, Tensor], outputs: list[str], shapes: dict[str, object]) -> None:
+def _write(
+    module: nn.Module, path: Path, inputs: dict[str, Tensor], outputs: list[str], shapes: dict[str, object]
+) -> None:
     with torch.inference_mode(), _quietly():
         program = torch.onnx.export(
             module.eval(),

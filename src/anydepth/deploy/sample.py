@@ -22,7 +22,7 @@ class Sample:
 def find_sample(
     translator: Translator, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
 ) -> Sample:
-    """At most `size` sentences. `given` is what the user named: a run has validation text, a model may have a sample."""
+    """At most `size` sentences. `given` is what the user named: a run has validation text, a model perhaps a sample."""
     if source is not None:
         sources = list(read_lines(source))
         references = None if reference is None else list(read_lines(reference))

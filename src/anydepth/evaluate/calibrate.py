@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from anydepth.depth import DepthMenu
@@ -60,7 +59,7 @@ def calibrate(
     conditions = Conditions(
         machine=machine_key(),
         device=str(next(translator.model.parameters()).device),
-        threads=torch.get_num_threads(),
+        threads=translator.engine.threads,
         beam=beam,
         length_penalty=length_penalty,
         batch_size=batch_size,
@@ -72,6 +71,7 @@ def calibrate(
         reference_file=Path(reference_name).name,
         date=now(),
         pair=translator.pair,
+        engine=translator.engine.name,
     )
     counts = Counter(lengths[i] for i in by_length)
     depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}

@@ -46,7 +46,7 @@ def oracle(
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
     console = console or Console(stderr=True)
     conditions = Conditions.here(
-        (member.model for members in families.values() for member in members),
+        (member for members in families.values() for member in members),
         sources,
         source_name,
         reference_name,

@@ -60,6 +60,7 @@ def _measured_on(result: SweepResult) -> dict[str, Any]:
     return {
         "device": conditions.device,
         "threads": conditions.threads,
+        **({} if conditions.engine == "torch" else {"engine": conditions.engine}),
         "machine": conditions.machine,
         "batch_size": conditions.batch_size,
         "beam": conditions.beam,

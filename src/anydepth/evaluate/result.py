@@ -8,11 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.shared_depths import Comparison
+from anydepth.infer.translator import Translator
 
 FORMAT = 1
 
@@ -34,20 +32,28 @@ class Conditions:
     machine: str
     date: str
     versions: dict[str, str]
+    engine: str = "torch"
     forced: str | None = None  # the strategy whose depths were measured in place of the models' own
 
     @classmethod
     def here(
-        cls, models: Iterable[nn.Module], sources: Sequence[str], source_name: str, reference_name: str, **options: Any
+        cls,
+        translators: Iterable[Translator],
+        sources: Sequence[str],
+        source_name: str,
+        reference_name: str,
+        **options: Any,
     ) -> "Conditions":
         """With what this machine and this moment say of themselves."""
-        devices = dict.fromkeys(str(next(model.parameters()).device) for model in models)
+        every = list(translators)
+        devices = dict.fromkeys(str(next(one.model.parameters()).device) for one in every)
         return cls(
             source_file=Path(source_name).name,
             reference_file=Path(reference_name).name,
             lines=len(sources),
             device=", ".join(devices),
-            threads=torch.get_num_threads(),
+            threads=max(one.engine.threads for one in every),
+            engine=", ".join(dict.fromkeys(one.engine.name for one in every)),
             machine=platform.machine(),
             date=now(),
             versions=versions(),

@@ -50,7 +50,7 @@ def sweep(
     _check(sources, references, repeats)
     jobs = jobs_of(families, depths)
     conditions = Conditions.here(
-        (member.model for members in families.values() for member in members),
+        (member for members in families.values() for member in members),
         sources,
         source_name,
         reference_name,

@@ -61,7 +61,7 @@ def compare_systems(
     console = console or Console(stderr=True)
     search = {"beam": beam, "length_penalty": length_penalty, "cut_long": cut_long}
     conditions = Conditions.here(
-        (member.model for members in families.values() for member in members),
+        (member for members in families.values() for member in members),
         sources,
         source_name,
         reference_name,

@@ -164,7 +164,8 @@ def _identity(translator: Translator, source: Path, references: Path | None, opt
         model=translator.fingerprint,
         layers=str(translator.menu[options.depth].subnetwork),
         options={name: value for name, value in asdict(options).items() if name not in ("batch_size", "chunk")}
-        | ({} if translator.tag is None else {"tag": translator.tag}),
+        | ({} if translator.tag is None else {"tag": translator.tag})
+        | ({} if translator.engine.name == "torch" else {"engine": translator.engine.name}),
     )
 
 

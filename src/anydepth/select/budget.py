@@ -22,6 +22,16 @@ FEW = 16  # sentences
 Say = Callable[[str], None]
 
 
+class Runs(Protocol):
+    """What it needs to know of an engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
 class Measured(Protocol):
     """What a budget needs of a Translator."""
 
@@ -33,6 +43,9 @@ class Measured(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
+
+    @property
+    def engine(self) -> Runs: ...
 
 
 def parse_budget(text: str) -> float:
@@ -123,9 +136,10 @@ def within_budget(
     """A selector for `budget`, such as "20ms", by what was measured on this machine or, failing that, by a sweep."""
     seconds = parse_budget(budget)
     say = say or (lambda line: None)
-    device, threads = str(next(translator.model.parameters()).device), torch.get_num_threads()
+    device, threads = str(next(translator.model.parameters()).device), translator.engine.threads
+    engine = translator.engine.name
     place = translator.folder, translator.fingerprint
-    calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair)
+    calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair, engine=engine)
     if calibration is not None and set(calibration.depths) & set(translator.menu.names):
         return _by_calibration(calibration, translator.menu, seconds, batch_size, say)
     others = [one for one in of_machine(*place) if one.conditions.pair == translator.pair]
@@ -180,6 +194,9 @@ def _command(translator: Measured, device: str, threads: int, beam: int, batch_s
         command += f" --beam {beam}"
     if batch_size not in (1, DEFAULT_BATCH_SIZE):
         command += f" --batch-size {batch_size}"
+    engine, _, quantization = translator.engine.name.partition(" ")
+    if engine != "torch":
+        command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
     if device == "cpu" and torch.cuda.is_available():
         command += " --device cpu"
     return f"`{command}`"
@@ -189,11 +206,12 @@ def _other_conditions(calibrations: Sequence[Calibration]) -> str:
     if not calibrations:
         return ""
     there = calibrations[0].conditions
-    return f" (what was calibrated here is beam {there.beam}, {there.threads} threads, {there.device})"
+    of = f"beam {there.beam}, {there.threads} threads, {there.device}, {there.engine}"
+    return f" (what was calibrated here is {of})"
 
 
 def _conditions_of_sweep(on: dict[str, object]) -> str:
-    names = {"device": "", "threads": "threads ", "beam": "beam ", "batch_size": "batches of "}
+    names = {"engine": "", "device": "", "threads": "threads ", "beam": "beam ", "batch_size": "batches of "}
     parts = [f"{words}{on[key]}" for key, words in names.items() if key in on]
     return f" ({', '.join(parts)})" if parts else ""
 

@@ -1,7 +1,7 @@
 """The calibration: what each depth costs on this machine and how good it is, kept beside the model.
 
 calibration.json    in the model folder or, where that is read-only, <fingerprint>.json in the user's cache: a record
-                    for each machine, device, number of threads, beam and language pair; the newest of each
+                    for each machine, device, number of threads, beam, language pair and engine; the newest of each
 """
 
 import errno
@@ -62,10 +62,11 @@ class Conditions:
     reference_file: str
     date: str
     pair: str | None = None  # of a model of several language pairs
+    engine: str = "torch"
 
     @property
-    def key(self) -> tuple[str, str, int, int, str | None]:
-        return self.machine, self.device, self.threads, self.beam, self.pair
+    def key(self) -> tuple[str, str, int, int, str | None, str]:
+        return self.machine, self.device, self.threads, self.beam, self.pair, self.engine
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,17 @@ def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Pat
 
 
 def find(
-    folder: Path | None, fingerprint: str, *, device: str, threads: int, beam: int, pair: str | None = None
+    folder: Path | None,
+    fingerprint: str,
+    *,
+    device: str,
+    threads: int,
+    beam: int,
+    pair: str | None = None,
+    engine: str = "torch",
 ) -> Calibration | None:
     """The newest for these weights under these conditions on this machine."""
-    wanted = (machine_key(), device, threads, beam, pair)
+    wanted = (machine_key(), device, threads, beam, pair, engine)
     return next((one for one in of_machine(folder, fingerprint) if one.conditions.key == wanted), None)
 
 

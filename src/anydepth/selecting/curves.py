@@ -151,7 +151,7 @@ def gather(
     return TradeoffResult(
         label=label,
         conditions=Conditions.here(
-            [translator.model],
+            [translator],
             sample.sources,
             sample.name,
             sample.reference_name,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from anydepth.errors import UserError
@@ -118,8 +117,11 @@ def calibration_here(
     translator: Translator, sample: Sample, console: Console, *, beam: int, batch_size: int
 ) -> Calibration:
     """What each depth costs on this machine; measured now if it has not been."""
-    device, threads = str(next(translator.model.parameters()).device), torch.get_num_threads()
-    found = find(translator.folder, translator.fingerprint, device=device, threads=threads, beam=beam)
+    device, engine = str(next(translator.model.parameters()).device), translator.engine
+    threads = engine.threads
+    found = find(
+        translator.folder, translator.fingerprint, device=device, threads=threads, beam=beam, engine=engine.name
+    )
     if found is not None and set(found.depths) >= set(translator.menu.names):
         return found
     console.print(f"no depth has been timed on this machine with {threads} threads and beam {beam}: calibrating first")
