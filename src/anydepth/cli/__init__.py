@@ -20,6 +20,7 @@ from anydepth.cli.measuring import perplexity, sweep
 from anydepth.cli.oracle import oracle
 from anydepth.cli.plotting import plot
 from anydepth.cli.selecting import select
+from anydepth.cli.serving import serve
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 from anydepth.cli.word_depths import word_depths_app
@@ -30,6 +31,7 @@ for verb in (
     train,
     plot,
     translate,
+    serve,
     export,
     distill,
     sweep,

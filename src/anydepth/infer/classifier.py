@@ -108,6 +108,10 @@ class Classifier(LoadedModel):
             progress(len(chosen))
         return [found[i] for i in range(len(texts))]
 
+    def check_scale(self, depth: str | None, scale: float | None, lambda_: float | None = None) -> None:
+        """Refuse what `classify` would refuse, before anyone waits for it."""
+        self._depths(self.menu[depth].subnetwork, scale, lambda_)
+
     def stream(
         self,
         lines: Iterable[str],
@@ -119,7 +123,7 @@ class Classifier(LoadedModel):
         batch_size: int = 32,
     ) -> Iterator[Classification]:
         """The same for any number of lines, with bounded memory. Broken input ends it, after all that came before."""
-        self._depths(self.menu[depth].subnetwork, scale, lambda_)  # refuses bad options before it waits for a line
+        self.check_scale(depth, scale, lambda_)  # before it waits for a line
         lines = iter(lines)
         problem: UserError | None = None
         while problem is None:

@@ -1,0 +1,98 @@
+"""The verb that serves a model over HTTP."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.app import Beam, Device, Engine, Model, Quantize, errors
+from anydepth.errors import UserError
+
+
+def serve(
+    model: Model,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    engine: Engine = "torch",
+    quantize: Quantize = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Batches that run at once, one per core.")] = 1,
+    depth: Annotated[
+        str | None,
+        typer.Option(
+            help="For requests that name none: such as 6-2, or auto.  [default: that of the model]", show_default=False
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --depth: the best within this time per sentence, such as 20ms.", show_default=False
+        ),
+    ] = None,
+    beam: Beam = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentences run together, at most.")] = 32,
+    char_limit: Annotated[int, typer.Option(min=1, help="Characters in a request, at most.")] = 20_000,
+    batch_limit: Annotated[int, typer.Option(min=1, help="Texts in a request, at most.")] = 200,
+    queue_limit: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then clients get 429.")] = 2000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(help="A file with a key per line: only who knows one is served.", show_default=False),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of another site whose pages may call it; may be repeated.", show_default=False),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    device: Device = "auto",
+) -> None:
+    """Serve a model: a page to try it, and LibreTranslate's API, so that its clients work as they are.
+
+    The page is at `/`, the API's documentation at `/docs`, figures for Prometheus at `/metrics`. SIGTERM lets requests
+    that are under way finish.
+    """
+    _check_installed()
+    from anydepth.artifact import resolve
+    from anydepth.deploy.server.logs import set_up
+    from anydepth.deploy.server.run import build, run
+    from anydepth.deploy.server.settings import Limits, Settings
+    from anydepth.deploy.server.workers import Source
+    from anydepth.select.budget import parse_budget
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise UserError(f"there is no log level {log_level!r}: use debug, info, warning or error")
+    if depth is not None and budget is not None:
+        raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
+    settings = Settings(
+        batch_size=batch_size,
+        beam=beam,
+        depth=depth,
+        budget=None if budget is None else parse_budget(budget),
+        limits=Limits(characters=char_limit, texts=batch_limit, seconds=timeout, waiting=queue_limit),
+        api_keys=frozenset() if api_keys is None else _keys(api_keys),
+        origins=tuple(cors or ()),
+    )
+    set_up(log_level)
+    source = Source(resolve(model), device, engine, quantize)
+    app = build(model, source, workers, settings)
+    shown = f"[{host}]" if ":" in host else host
+    run(app, host, port, lambda port: errors.print(f"http://{shown}:{port}/ (Ctrl+C stops it)"), int(timeout) + 1)
+
+
+def _keys(path: Path) -> frozenset[str]:
+    from anydepth.text.corpus import read_lines
+
+    keys = frozenset(line.strip() for line in read_lines(path) if line.strip())
+    if not keys:
+        raise UserError(f"{path} has no key in it: write one per line")
+    return keys
+
+
+def _check_installed() -> None:
+    missing = [
+        name
+        for name in ("fastapi", "uvicorn", "fastapi_offline", "sentencex", "prometheus_client")
+        if not find_spec(name)
+    ]
+    if missing:
+        raise UserError(f"serving needs {', '.join(missing)}: pip install 'anydepth[serve]'")

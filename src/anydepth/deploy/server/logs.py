@@ -1,0 +1,23 @@
+"""A JSON line per request on standard error: what was asked for and how it went, never the texts themselves."""
+
+import logging
+import sys
+
+from pythonjsonlogger.json import JsonFormatter
+
+LOG = logging.getLogger("anydepth.server")
+
+
+def set_up(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter(
+            "{asctime}{levelname}{message}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "message": "event"},
+        )
+    )
+    for logger in (LOG, logging.getLogger("uvicorn")):
+        logger.handlers = [handler]
+        logger.setLevel(level.upper())
+        logger.propagate = False

@@ -1,0 +1,35 @@
+"""How a request waits for its sentences: not for ever, and not when its client has hung up."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+
+from anydepth.deploy.server.errors import GoneError, SlowError
+from anydepth.deploy.server.metrics import Metrics
+
+
+async def all_of(
+    results: "Sequence[asyncio.Future[Any]]", request: Request, seconds: float, metrics: Metrics
+) -> list[Any]:
+    """The results, in order. If they come too late or nobody waits for them, what is still queued leaves the queue."""
+    everything = asyncio.gather(*results)
+    hung_up = asyncio.ensure_future(_hung_up(request))
+    try:
+        done, _ = await asyncio.wait({everything, hung_up}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if everything in done:
+            return list(everything.result())
+        if hung_up in done:
+            metrics.cancelled.inc()
+            raise GoneError
+        raise SlowError(seconds)
+    finally:
+        hung_up.cancel()
+        everything.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    """The body has been read, so that the next message can only be that."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,75 @@
+"""Around every request: it is timed, counted and logged, and whatever goes wrong is said in one shape."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from anydepth.deploy.server.errors import ApiError, GoneError
+from anydepth.deploy.server.logs import LOG
+from anydepth.deploy.server.metrics import Metrics
+
+HUNG_UP = 499  # as proxies log it; nobody receives it
+OTHER = "other"
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Watching:
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
+        self.app, self.metrics, self.routes = app, metrics, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), HUNG_UP
+        scope.setdefault("state", {})["log"] = facts = dict[str, Any]()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        finally:
+            seconds = time.perf_counter() - began
+            route = scope["path"] if scope["path"] in self.routes else OTHER
+            self.metrics.requests.labels(route, str(status)).inc()
+            self.metrics.seconds.labels(route).observe(seconds)
+            facts |= {"method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 1)}
+            LOG.info("request", extra=facts)
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)
+
+
+async def on_api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return error_response(error.status, error.message, error.headers)
+
+
+async def on_gone(request: Request, error: Exception) -> JSONResponse:
+    return error_response(HUNG_UP, "the client has hung up")
+
+
+async def on_failure(request: Request, error: Exception) -> JSONResponse:
+    LOG.error("failure", exc_info=error)
+    return error_response(500, "Cannot translate text: the server's log says why")
+
+
+HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+    ApiError: on_api_error,
+    GoneError: on_gone,
+    Exception: on_failure,
+}
