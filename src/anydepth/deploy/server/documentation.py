@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 from anydepth.deploy.server.requests import FORM, JSON
 
 DESCRIPTION = (
-    "Translation at any depth. `/translate`, `/languages`, `/detect` and `/health` are those of LibreTranslate, so that its "
-    'clients work as they are; `depth` and `budget_ms` are ours. Errors are `{"error": "..."}`.'
+    "Translation at any depth. `/translate`, `/languages`, `/detect` and `/health` are those of LibreTranslate, "
+    'so that its clients work as they are; `depth` and `budget_ms` are ours. Errors are `{"error": "..."}`.'
 )
 
 

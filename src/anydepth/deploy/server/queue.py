@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from anydepth.deploy.server.errors import BusyError
@@ -43,7 +44,7 @@ class Queue:
         line = self._waiting.setdefault(task, deque())
         added = [Waiting(text, loop.create_future()) for text in texts]
         for one in added:
-            one.result.add_done_callback(lambda future, item=one: self._left(task, item, future))
+            one.result.add_done_callback(partial(self._left, task, one))
         line.extend(added)
         self._count += len(added)
         self.metrics.waiting.set(self._count)

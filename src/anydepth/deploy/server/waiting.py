@@ -16,8 +16,9 @@ async def all_of(
     """The results, in order. If they come too late or nobody waits for them, what is still queued leaves the queue."""
     everything = asyncio.gather(*results)
     hung_up = asyncio.ensure_future(_hung_up(request))
+    either: set[asyncio.Future[Any]] = {everything, hung_up}
     try:
-        done, _ = await asyncio.wait({everything, hung_up}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if everything in done:
             return list(everything.result())
         if hung_up in done:

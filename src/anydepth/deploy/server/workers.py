@@ -1,4 +1,4 @@
-"""What runs the model: threads around an engine that leaves the interpreter alone, processes around one that does not."""
+"""What runs the model: threads around an engine that needs no interpreter lock, processes around one that does."""
 
 import asyncio
 import multiprocessing
