@@ -33,6 +33,9 @@ def serve(
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences run together, at most.")] = 32,
     char_limit: Annotated[int, typer.Option(min=1, help="Characters in a request, at most.")] = 20_000,
     batch_limit: Annotated[int, typer.Option(min=1, help="Texts in a request, at most.")] = 200,
+    sentence_limit: Annotated[
+        int, typer.Option(min=1, help="Sub-words of a sentence; a longer one is divided at commas or words.")
+    ] = 128,
     queue_limit: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then clients get 429.")] = 2000,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60,
     api_keys: Annotated[
@@ -54,7 +57,7 @@ def serve(
     _check_installed()
     from anydepth.artifact import resolve
     from anydepth.deploy.server.logs import set_up
-    from anydepth.deploy.server.run import build, run
+    from anydepth.deploy.server.run import build, listen, run
     from anydepth.deploy.server.settings import Limits, Settings
     from anydepth.deploy.server.workers import Source
     from anydepth.select.budget import parse_budget
@@ -68,21 +71,25 @@ def serve(
         beam=beam,
         depth=depth,
         budget=None if budget is None else parse_budget(budget),
-        limits=Limits(characters=char_limit, texts=batch_limit, seconds=timeout, waiting=queue_limit),
+        limits=Limits(
+            characters=char_limit, texts=batch_limit, sentence=sentence_limit, seconds=timeout, waiting=queue_limit
+        ),
         api_keys=frozenset() if api_keys is None else _keys(api_keys),
         origins=tuple(cors or ()),
     )
-    set_up(log_level)
     source = Source(resolve(model), device, engine, quantize)
-    app = build(model, source, workers, settings)
-    shown = f"[{host}]" if ":" in host else host
-    run(app, host, port, lambda port: errors.print(f"http://{shown}:{port}/ (Ctrl+C stops it)"), int(timeout) + 1)
+    with listen(host, port) as listening:
+        app = build(model, source, workers, settings)
+        shown = f"[{host}]" if ":" in host else host
+        errors.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
+        set_up(log_level)
+        run(app, listening, int(timeout) + 1)
 
 
 def _keys(path: Path) -> frozenset[str]:
     from anydepth.text.corpus import read_lines
 
-    keys = frozenset(line.strip() for line in read_lines(path) if line.strip())
+    keys = frozenset(line.strip() for line in read_lines(path) if line.strip()) if path.stat().st_size else None
     if not keys:
         raise UserError(f"{path} has no key in it: write one per line")
     return keys

@@ -22,6 +22,51 @@ from anydepth.text import Tokenizer
 NEXT_TO_NO_PENALTY = 1e-9
 
 
+class _Begun:
+    """A batch that one depth has been asked to translate.
+
+    CTranslate2 has one limit for a batch. What ran beyond its own is rare, and translated again.
+    """
+
+    def __init__(
+        self,
+        engine: "CTranslate2Engine",
+        translator: ctranslate2.Translator,
+        texts: list[list[str]],
+        limits: list[int],
+        options: SearchOptions,
+    ) -> None:
+        self._engine, self._translator, self._options = engine, translator, options
+        self._texts, self._limits = texts, limits
+        self._results = self._begin(texts, max(limits))
+
+    def found(self) -> Found:
+        results = [one.result() for one in self._results]
+        return [
+            self._engine.candidates(
+                result if max(map(len, result.hypotheses)) <= limit else self._begin([text], limit)[0].result(),
+                self._options,
+            )
+            for result, text, limit in zip(results, self._texts, self._limits, strict=True)
+        ]
+
+    def _begin(self, texts: list[list[str]], limit: int) -> list[ctranslate2.AsyncTranslationResult]:
+        options = self._options
+        begun: list[ctranslate2.AsyncTranslationResult] = self._translator.translate_batch(
+            texts,
+            asynchronous=True,
+            beam_size=options.beam,
+            num_hypotheses=options.beam,
+            length_penalty=NEXT_TO_NO_PENALTY,
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=options.min_length,
+            return_scores=options.scores or options.beam > 1,
+            return_end_token=True,
+        )
+        return begun
+
+
 class CTranslate2Engine:
     def __init__(self, loaded: LoadedModel, threads: int, quantization: str = "float32") -> None:
         self.loaded, self.threads, self.quantization = loaded, threads, quantization
@@ -47,51 +92,24 @@ class CTranslate2Engine:
     ) -> Iterator[list[Found]]:
         """So many batches are under way at once that no worker waits for the next."""
         translators = [self._translator(sub) for sub in subs]
-        waiting: deque[tuple[SearchBatch, list[list[ctranslate2.AsyncTranslationResult]]]] = deque()
+        waiting: deque[list[_Begun]] = deque()
         for batch in batches:
             texts = [[self._pieces[i] for i in source[:-1]] for source in batch.sources]  # EOS it adds itself
-            begun = [self._begin(translator, texts, max(batch.limits), options) for translator in translators]
-            waiting.append((batch, begun))
+            waiting.append([_Begun(self, one, texts, batch.limits, options) for one in translators])
             if len(waiting) > 2 * self.threads:
-                yield self._finished(*waiting.popleft(), options)
+                yield [begun.found() for begun in waiting.popleft()]
         while waiting:
-            yield self._finished(*waiting.popleft(), options)
+            yield [begun.found() for begun in waiting.popleft()]
 
-    def _begin(
-        self, translator: ctranslate2.Translator, texts: list[list[str]], limit: int, options: SearchOptions
-    ) -> list[ctranslate2.AsyncTranslationResult]:
-        begun: list[ctranslate2.AsyncTranslationResult] = translator.translate_batch(
-            texts,
-            asynchronous=True,
-            beam_size=options.beam,
-            num_hypotheses=options.beam,
-            length_penalty=NEXT_TO_NO_PENALTY,
-            max_input_length=0,
-            max_decoding_length=limit,
-            min_decoding_length=options.min_length,
-            return_scores=options.scores or options.beam > 1,
-            return_end_token=True,
-        )
-        return begun
-
-    def _finished(
-        self, batch: SearchBatch, begun: list[list[ctranslate2.AsyncTranslationResult]], options: SearchOptions
-    ) -> list[Found]:
-        return [
-            [self._candidates(one.result(), limit, options) for one, limit in zip(found, batch.limits, strict=True)]
-            for found in begun
-        ]
-
-    def _candidates(self, result: ctranslate2.TranslationResult, limit: int, options: SearchOptions) -> list[Candidate]:
-        """Scored, ordered and cut to their limit as our own search does it: a limit here is that of the batch."""
+    def candidates(self, result: ctranslate2.TranslationResult, options: SearchOptions) -> list[Candidate]:
+        """Scored and ordered as our own search does it."""
         scores = result.scores or [float("nan")] * len(result.hypotheses)
         found = []
         for pieces, score in zip(result.hypotheses, scores, strict=True):
             tokens = [self._ids[piece] for piece in pieces]
-            length = min(len(tokens), limit)
-            ended = tokens[length - 1 : length] == [Tokenizer.EOS]
-            kept = tuple(tokens[: length - 1] if ended else tokens[:length])
-            found.append(Candidate(kept, score / length_penalty(length, options.length_penalty), ended))
+            ended = tokens[-1:] == [Tokenizer.EOS]
+            kept = tuple(tokens[:-1] if ended else tokens)
+            found.append(Candidate(kept, score / length_penalty(len(tokens), options.length_penalty), ended))
         if options.beam > 1:
             found.sort(key=lambda one: -one.score)
         return found[: options.nbest]

@@ -95,7 +95,7 @@ def _embeddings(side: Any, model: Transformer, table: torch.nn.Embedding) -> Non
 
 
 def _weight(stack: Stack, layer: int, own: float) -> float:
-    return own if stack.scales is None else own * float(stack.scales[layer])
+    return own if stack.scales is None else own * float(stack.scales[layer].detach())
 
 
 def _layer(target: Any, layer: Any, weight: float) -> None:

@@ -3,6 +3,7 @@
 import logging
 import sys
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 LOG = logging.getLogger("anydepth.server")
@@ -14,6 +15,7 @@ def set_up(level: str) -> None:
         JsonFormatter(
             "{asctime}{levelname}{message}",
             style="{",
+            reserved_attrs=[*RESERVED_ATTRS, "color_message"],
             rename_fields={"asctime": "time", "levelname": "level", "message": "event"},
         )
     )

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -42,35 +43,31 @@ def build(given: Path, source: Source, workers: int, settings: Settings) -> Fast
 class _Server(uvicorn.Server):
     """Ends with exit code 0 when it is told to stop: first what it has begun, then itself."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[int], None]) -> None:
-        super().__init__(config)
-        self._tell = started
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
 
-    async def startup(self, sockets: object = None) -> None:
-        await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started:
-            self._tell(self.servers[0].sockets[0].getsockname()[1])
+
+def listen(host: str, port: int) -> socket.socket:
+    """Before the model is loaded: whoever cannot listen need not wait for it."""
+    try:
+        (family, *_), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot serve on {host}:{port} ({reason}): give another --port or --host") from error
 
 
-def run(app: FastAPI, host: str, port: int, started: Callable[[int], None], patience: int) -> None:
+def run(app: FastAPI, listening: socket.socket, patience: int) -> None:
     """Serve until SIGTERM or SIGINT; what is under way then has `patience` seconds to end."""
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=patience,
         lifespan="on",
     )
-    server = _Server(config, started)
-    asyncio.run(server.serve())
-    if not server.started:
-        raise UserError(f"cannot serve on {host}:{port}: is another program listening there? give another --port")
+    asyncio.run(_Server(config).serve(sockets=[listening]))

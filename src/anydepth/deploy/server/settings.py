@@ -9,6 +9,7 @@ class Limits:
 
     characters: int = 20_000  # in all texts of a request
     texts: int = 200  # in a list
+    sentence: int = 128  # sub-words of a sentence; a longer one is divided, for models know few of those
     alternatives: int = 5
     body: int = 1 << 20  # bytes
     seconds: float = 60.0  # until a request is given up

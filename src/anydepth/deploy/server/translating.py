@@ -180,7 +180,7 @@ class Translating:
 
     def _split(self, text: str, pair: str) -> list[Segment]:
         translator = self._of_pair[pair]
-        longest = translator.longest_source
+        longest = min(translator.longest_source, self.settings.limits.sentence)
 
         def fits(piece: str) -> bool:
             return len(piece) <= longest // 4 or len(translator.tokenizer.encode(piece)) <= longest

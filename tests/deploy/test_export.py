@@ -1,0 +1,135 @@
+"""Exports: what is written translates as its source, with and without anydepth."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import anydepth, assert_one_line, save_changed
+
+import anydepth as package
+from anydepth.deploy.checking import check
+from anydepth.deploy.export import Asked, export
+from anydepth.deploy.sample import Sample, find_sample
+from anydepth.errors import UserError
+from anydepth.model_folder import read_config
+
+SENTENCE = "le petit chien voit un chat."
+
+
+@pytest.fixture(scope="module")
+def toy(toy_run):
+    return package.load(toy_run)
+
+
+@pytest.fixture(scope="module")
+def sample(toy, toy_run):
+    return find_sample(toy, toy_run, size=50)
+
+
+def program_of(folder, text):
+    """The program of the export's README, run by another Python process in that folder."""
+    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
+    script = program.replace('text = "..."', f"text = {text!r}")
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
+def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
+    result = export(Asked(toy, "2-1", "float32"), to, tmp_path / "out", sample)
+    assert (result.same, result.wrong) == (50, [])
+    assert result.bleu[0] == result.bleu[1] > 90
+    assert program_of(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
+    assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["depth"] == "2-1"
+
+
+def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
+    loud = package.load(two_targets_run).between(target="loud")
+    sample = Sample([SENTENCE], None, "one")
+    for to in ("ctranslate2", "onnx"):
+        export(Asked(loud, "2-2", "float32"), to, tmp_path / to, sample)
+        assert program_of(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
+def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
+    export(Asked(toy, "1-2", stored), "anydepth", tmp_path / "out", sample)
+    alone = package.load(tmp_path / "out")
+    assert alone.menu.names == ["1-2"]
+    assert (alone.model.config.encoder_layers, alone.model.config.decoder_layers) == (1, 2)
+    assert alone.parameters() == toy.parameters("1-2")
+    assert alone.translate([SENTENCE]) == toy.translate([SENTENCE], depth="1-2")
+    assert read_config(tmp_path / "out").facts == read_config(toy.folder).facts
+
+
+def test_all_depths_in_half_the_space(toy, sample, tmp_path):
+    export(Asked(toy, "all", "float16"), "anydepth", tmp_path / "out", sample)
+    half = package.load(tmp_path / "out")
+    assert half.menu.names == toy.menu.names
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "out", toy.folder)]
+    assert sizes[0] < 0.55 * sizes[1]
+    assert half.translate([SENTENCE], depth="1-1") == toy.translate([SENTENCE], depth="1-1")
+
+
+def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
+    loud = package.load(two_targets_run).between(target="loud")
+    export(Asked(loud, "2-2", "float32"), "anydepth", tmp_path / "out", Sample([SENTENCE], None, "one"))
+    assert package.load(tmp_path / "out").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
+
+
+def test_another_model_is_found_out(toy, toy_run, tmp_path):
+    save_changed(toy_run, tmp_path / "changed")
+    hard = find_sample(toy, toy.folder, size=50)
+    found = check(toy, package.load(tmp_path / "changed"), "2-2", "2-2", hard)
+    assert found.wrong
+    assert all(one.gap > 1e-3 and one.expected != one.found for one in found.wrong)
+    assert found.same + len(found.differences) == 50
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
+    export(Asked(toy, "2-1", "float32"), "ctranslate2", tmp_path / "out", sample)
+    export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "out", sample)
+    assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["quantization"] == "int8"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="not an earlier export"):
+        export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "mine", sample)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_without_validation_text_sub_words_at_random_have_to_do(toy, sample):
+    found = find_sample(toy, toy.folder, size=20)
+    assert (len(found.sources), found.references, found.origin) == (20, None, "sub-words at random")
+    assert sample.origin == "the run's validation text"
+
+
+def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
+    done = anydepth(
+        "export", toy_run, "--to", "ctranslate2", "--depth", "2-1", "--quantize", "int8", "--out", tmp_path / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode()
+    assert re.search(r"same tokens: \d+ of 50 \(the run's validation text\)", said)
+    assert re.search(r"BLEU: [\d.]+ before, [\d.]+ exported \([+-][\d.]+\)", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--to", "tflite"], ["no format 'tflite'", "ctranslate2, onnx, anydepth"]),
+        (["--to", "ctranslate2", "--depth", "9-9"], ["no depth 9-9"]),
+        (["--to", "ctranslate2", "--depth", "all"], ["one depth per model"]),
+        (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
+        (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
+        (["--to", "ctranslate2", "--reference", "x"], ["--reference comes with --source"]),
+        (["--to", "ctranslate2", "--pair", "fr"], ["no language pair"]),
+        (["--to", "ctranslate2", "--source", "nowhere.fr"], ["nowhere.fr"]),
+    ],
+)
+def test_bad_input_of_the_verb(here, toy_run, tmp_path, options, words):
+    assert_one_line(here("export", toy_run, "--out", tmp_path / "out", *options), *words)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,80 @@
+"""A real server on loopback, started as a user starts it. A test file takes the fixtures by `pytest_plugins`."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+
+class Served:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.url = ""
+        for line in process.stderr:
+            self.lines.append(line)
+            if found := re.match(r"(http://\S+/) ", line):
+                self.url = found[1].rstrip("/")
+                break
+        assert self.url, "".join(self.lines)
+        self._reader = threading.Thread(target=lambda: self.lines.extend(process.stderr), daemon=True)
+        self._reader.start()
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+
+    def post(self, route: str, **fields: object) -> httpx.Response:
+        return self.client.post(route, json=fields)
+
+    def translate(self, q: object, **fields: object) -> httpx.Response:
+        return self.post("/translate", **{"q": q, "source": "fr", "target": "en", **fields})
+
+    def log(self) -> list[dict]:
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(60)
+        self._reader.join(10)
+        return code
+
+
+@contextmanager
+def serving(model: Path, *options: object) -> Iterator[Served]:
+    command = [sys.executable, "-m", "anydepth", "serve", str(model), "--port", "0", *map(str, options)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    try:
+        yield Served(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def measured_run(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy run with quality in its menu, as a sweep leaves it, and a budget's choice that can be foreseen."""
+    import shutil
+
+    from anydepth import artifact
+
+    run = tmp_path_factory.mktemp("measured") / "run"
+    shutil.copytree(toy_run, run)
+    there = artifact.load(run)
+    for place, name in enumerate(there.menu.names):
+        there.menu.measured(name, {}, {"bleu": 90.0 + place, "chrf": 95.0})
+    artifact.record_measurements(run / "model", there.menu)
+    return run
+
+
+@pytest.fixture(scope="session")
+def server(measured_run: Path) -> Iterator[Served]:
+    with serving(
+        measured_run, "--engine", "ctranslate2", "--workers", "2", "--queue-limit", 300, "--sentence-limit", 16
+    ) as served:
+        yield served

@@ -1,0 +1,184 @@
+"""The page at /, in a real browser: typed into, clicked, steered by keyboard, on a phone, in the dark."""
+
+import json
+import re
+import shutil
+
+import pytest
+from serving import serving
+
+pytest_plugins = ["serving", "made_classifiers"]
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium here: install Debian's `chromium` to test the page"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def is_problem(message):
+    """An answer with an error is told on the console too, and is none of the page's doing."""
+    return message.type == "error" and "the server responded with a status" not in message.text
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens a page; at the end, nothing may have gone wrong in it, and no other address been asked for."""
+    problems, contexts = [], []
+
+    def open_it(url, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
+        page.on(
+            "request",
+            lambda request: problems.append(request.url) if not request.url.startswith((url, "data:")) else None,
+        )
+        page.goto(url)
+        page.wait_for_selector("[data-depth], #class-depth option", state="attached")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+def expect_text(page, selector, text):
+    page.wait_for_function(
+        "([selector, text]) => document.querySelector(selector).textContent === text", arg=[selector, text]
+    )
+
+
+def test_what_is_typed_is_translated(server, open_page):
+    page = open_page(server.url)
+    assert page.text_content("#text-label") == "French"
+    page.locator("#text").press_sequentially("le chat dort.\n\nun chien mange.")
+    expect_text(page, "#output", "the cat sleeps.\n\na dog eats.")
+    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-2: ')")
+    page.fill("#text", "")
+    expect_text(page, "#output", "")
+
+
+def test_the_grid_chooses_a_depth_by_mouse_and_by_keys(server, open_page):
+    page = open_page(server.url)
+    page.fill("#text", "le chat dort.")
+    page.click("[data-depth='1-2']")
+    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 1-2: ')")
+    page.locator("[data-depth='1-2']").press("ArrowDown")
+    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-2: ')")
+    page.locator("[data-depth='2-2']").press("ArrowLeft")
+    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-1: ')")
+    assert page.get_attribute("[data-depth='2-1']", "aria-checked") == "true"
+    assert page.evaluate("document.activeElement.dataset.depth") == "2-1"
+    assert "92.0" in page.text_content("[data-depth='2-1']")
+    page.click("#by-ms")
+    assert "92.0" not in page.text_content("[data-depth='2-1']")
+    assert page.get_attribute("#by-ms", "aria-pressed") == "true"
+
+
+def test_everything_can_be_reached_by_tab(server, open_page):
+    page = open_page(server.url)
+    page.focus("#text")
+    seen = set()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        seen.add(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.dataset.depth || document.activeElement.tagName"
+            )
+        )
+    assert {"by-bleu", "by-ms", "budget", "2-2", "SELECT"} <= seen
+
+
+def test_the_budget_slider(server, open_page):
+    page = open_page(server.url)
+    page.fill("#text", "le chat dort.")
+    page.fill("#budget", "99")
+    assert re.fullmatch(r"at most [\d.]+ ms per sentence", page.text_content("#budget-value"))
+    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth ')")
+    page.click("#no-budget")
+    assert page.text_content("#budget-value") == "no limit"
+    assert page.is_hidden("#no-budget")
+
+
+def test_three_depths_side_by_side(server, open_page):
+    page = open_page(server.url)
+    page.fill("#text", "le chat dort.")
+    page.wait_for_function("() => document.querySelectorAll('#compare .output')[2].textContent === 'the cat sleeps.'")
+    assert page.locator("#compare select").count() == 3
+    times = page.locator("#compare .soft").all_text_contents()
+    assert all(re.fullmatch(r" [\d.]+ ms", one) for one in times)
+    marks = page.evaluate("marked('the cat cat sleeps', 'the cat sleeps').map(one => one.outerHTML ?? one).join('')")
+    assert marks == "the cat <mark>cat</mark> sleeps"
+
+
+def test_errors_are_shown(server, open_page):
+    page = open_page(server.url)
+    page.evaluate("document.getElementById('text').removeAttribute('maxlength')")
+    page.evaluate("state.depth = '9-9'")
+    page.fill("#text", "le chat.")
+    page.wait_for_function("() => document.getElementById('alert').textContent.includes('no depth 9-9')")
+
+
+def test_on_a_phone_nothing_sticks_out(server, open_page):
+    page = open_page(server.url, viewport={"width": 360, "height": 740})
+    page.fill("#text", "le chat dort et un chien mange ici. " * 5)
+    page.wait_for_function("() => document.getElementById('output').textContent.length > 20")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(server, open_page, scheme):
+    """Contrast of at least 4.5 to 1 (WCAG AA), of the page's text and of every cell of the grid."""
+    page = open_page(server.url, color_scheme=scheme)
+    pairs = page.evaluate(
+        """() => [...document.querySelectorAll('.cell, .soft, #text')].filter(one => one.offsetParent).map(one => {
+          const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+          const rgb = colour => {
+            canvas.fillStyle = colour;
+            canvas.fillRect(0, 0, 1, 1);
+            return [...canvas.getImageData(0, 0, 1, 1).data];
+          };
+          let back = one;
+          while (rgb_is_clear(getComputedStyle(back).backgroundColor)) back = back.parentElement;
+          function rgb_is_clear(colour) { return colour === 'rgba(0, 0, 0, 0)' || colour === 'transparent'; }
+          return [rgb(getComputedStyle(one).color), rgb(getComputedStyle(back).backgroundColor)];
+        })"""
+    )
+    assert len(pairs) > 6
+
+    def light(rgb):
+        parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb[:3]]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    for ink, back in pairs:
+        one, other = sorted((light(ink), light(back)))
+        assert (other + 0.05) / (one + 0.05) >= 4.5, json.dumps([ink, back])
+
+
+def test_a_classifier_colours_words_by_depth(by_mi_run, open_page):
+    with serving(by_mi_run) as served:
+        page = open_page(served.url)
+        page.fill("#text", "a good film , really good")
+        page.wait_for_function("() => document.querySelectorAll('#words .word').length === 6")
+        expected = served.post("/classify", q="a good film , really good", words=True).json()
+        titles = page.eval_on_selector_all("#words .word", "all => all.map(one => one.title)")
+        assert titles == [f"{word['depth']} layers" for word in expected["words"]]
+        assert page.text_content("#words") == "a good film , really good"
+        assert expected["label"] == page.text_content("#output .labels span")
+        page.fill("#scale", "-2")
+        page.wait_for_function("() => document.querySelectorAll('#words .word[title=\"1 layers\"]').length === 6")
