@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -10,6 +11,7 @@ from anydepth.cli.calibrating import calibrate
 from anydepth.cli.classifying import classify
 from anydepth.cli.comparing import compare
 from anydepth.cli.depths import depths
+from anydepth.cli.doctor import doctor
 from anydepth.cli.evaluating import evaluate
 from anydepth.cli.explaining import explain
 from anydepth.cli.exporting import export
@@ -25,30 +27,41 @@ from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 from anydepth.cli.word_depths import word_depths_app
 
-# in the order of --help
-for verb in (
-    data,
-    train,
-    plot,
-    translate,
-    serve,
-    export,
-    distill,
-    sweep,
-    perplexity,
-    classify,
-    evaluate,
-    explain,
-    compare,
-    calibrate,
-    oracle,
-    select,
-    info,
-    depths,
-    maps,
-):
-    app.command()(verb)
-app.add_typer(word_depths_app, name="word-depths")
+# In the order of --help: under each heading the verbs, each with an example.
+VERBS: dict[str, dict[Callable[..., None], str]] = {
+    "Use a model": {
+        translate: "anydepth translate --depth 6-1 < in.txt > out.txt",
+        serve: "anydepth serve runs/mine --port 8080 --engine ctranslate2 --workers 2",
+        export: "anydepth export runs/mine --depth 6-2 --to ctranslate2 --quantize int8 --out exported",
+        classify: "anydepth classify runs/reviews < texts.txt > labels.tsv",
+        explain: 'anydepth explain runs/reviews "a truly terrible thriller" --html words.html',
+        info: "anydepth info runs/mine",
+        doctor: "anydepth doctor",
+    },
+    "Train one": {
+        data: "anydepth data tatoeba-en-fr data",
+        train: "anydepth train recipes/quickstart.yaml --out runs/mine --set train.steps=5000",
+        distill: "anydepth distill runs/teacher --source data/train.fr --out data/distilled",
+        select: "anydepth select runs/mine --source more.fr --reference more.en",
+        plot: "anydepth plot runs/mine --out plots",
+    },
+    "Measure": {
+        sweep: "anydepth sweep runs/mine --source test.fr --reference test.en --out report",
+        calibrate: "anydepth calibrate runs/mine --source test.fr --reference test.en",
+        compare: "anydepth compare plain=runs/a,runs/b tied=runs/c,runs/d --source test.fr --reference test.en",
+        oracle: "anydepth oracle runs/mine --source test.fr --reference test.en --out report",
+        evaluate: "anydepth evaluate runs/reviews --test test.tsv --out report",
+        perplexity: "anydepth perplexity runs/encoder --text test.txt",
+    },
+    "Look things up": {
+        depths: "anydepth depths 12 --strategy all",
+        maps: "anydepth maps 6 2",
+    },
+}
+for heading, verbs in VERBS.items():
+    for verb, example in verbs.items():
+        app.command(rich_help_panel=heading, epilog=f"**Example:** `{example}`")(verb)
+app.add_typer(word_depths_app, name="word-depths", rich_help_panel="Look things up")
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The command line's frame: the app, the options that verbs share, and the console for everything but results."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +8,8 @@ import typer
 from rich.console import Console
 
 from anydepth import __version__
+from anydepth.box import model_in_the_box
+from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
@@ -18,9 +21,17 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
 )
+ENGINE_NAMES = ("torch", "ctranslate2")  # as in deploy/engines.py, which takes a second to import
 errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
+ModelOrBox = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A model folder, or the folder of a finished run.  [default: the model in the box, French to English]",
+        show_default=False,
+    ),
+]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[float, typer.Option(help="GNMT length penalty.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Sentences decoded together.")]
@@ -45,7 +56,9 @@ Lambda = Annotated[
         show_default=False,
     ),
 ]
-Engine = Annotated[str, typer.Option(help="What runs the model: torch or ctranslate2.")]
+Engine = Annotated[
+    str, typer.Option(help="What runs the model: torch or ctranslate2.", autocompletion=lambda: list(ENGINE_NAMES))
+]
 Quantize = Annotated[
     str | None,
     typer.Option(
@@ -63,8 +76,20 @@ From = Annotated[
 ]
 
 
+def depths_of(context: typer.Context) -> list[str]:
+    """For completion: the depths of the model that has been typed, read without loading anything."""
+    try:
+        given = context.params.get("model") or next(iter(context.args), None)
+        folder = model_in_the_box() if given is None else Path(given)
+        places = (folder / "depths.json", folder / "model" / "depths.json")
+        record = json.loads(next(path for path in places if path.is_file()).read_text("utf-8"))
+        return [str(row["name"]) for row in record["depths"]]
+    except (StopIteration, OSError, ValueError, KeyError, TypeError, UserError):
+        return []
+
+
 def load_translator(
-    model: Path,
+    model: Path | None,
     device: str,
     threads: int | None,
     source: str | None = None,
@@ -78,7 +103,7 @@ def load_translator(
     return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize)
 
 
-def load_model(model: Path, device: str, threads: int | None) -> "Translator":
+def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
     """The model for all of its language pairs."""
     import torch
 
@@ -86,7 +111,7 @@ def load_model(model: Path, device: str, threads: int | None) -> "Translator":
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(model, device)
+    return load(model_in_the_box() if model is None else model, device)
 
 
 @app.callback(invoke_without_command=True)

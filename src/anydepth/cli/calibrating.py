@@ -14,7 +14,7 @@ from anydepth.cli.app import (
     Engine,
     From,
     LengthPenalty,
-    Model,
+    ModelOrBox,
     Quantize,
     Threads,
     To,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: Model,
     source: Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)],
     reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
+    model: ModelOrBox = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,

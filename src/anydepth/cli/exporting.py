@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.cli.app import Model, Threads, errors, load_model
+from anydepth.box import model_in_the_box
+from anydepth.cli.app import ModelOrBox, Threads, depths_of, errors, load_model
 
 if TYPE_CHECKING:
     from anydepth.deploy.checking import Check
@@ -14,14 +15,22 @@ SHOWN = 10
 
 
 def export(
-    model: Model,
-    to: Annotated[str, typer.Option(help="ctranslate2, onnx, or anydepth: a model folder.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="ctranslate2, onnx, or anydepth: a model folder.",
+            show_default=False,
+            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth"],
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for it.", show_default=False)],
+    model: ModelOrBox = None,
     depth: Annotated[
         str | None,
         typer.Option(
             help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
             show_default=False,
+            autocompletion=depths_of,
         ),
     ] = None,
     quantize: Annotated[
@@ -61,7 +70,7 @@ def export(
         translator = translator.between(one, other)
     translator.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
-    sample = find_sample(translator, model, source, reference, sentences)
+    sample = find_sample(translator, model or model_in_the_box(), source, reference, sentences)
     with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
         result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
     _tell(result, quantize)

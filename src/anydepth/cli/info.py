@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import Model
+from anydepth.box import model_in_the_box
+from anydepth.cli.app import ModelOrBox
 from anydepth.cli.families import results
 from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
 from anydepth.errors import UserError
@@ -19,7 +20,7 @@ SIDES = ("encoder", "decoder")
 
 
 def info(
-    model: Model,
+    model: ModelOrBox = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
@@ -27,7 +28,7 @@ def info(
     from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
     from anydepth.infer.classifier import Classifier
 
-    found = load_any(model)
+    found = load_any(model_in_the_box() if model is None else model)
     facts = facts_of_classifier(found) if isinstance(found, Classifier) else facts_of(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))

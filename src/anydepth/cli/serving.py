@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import Beam, Device, Engine, Model, Quantize, errors
+from anydepth.box import model_in_the_box
+from anydepth.cli.app import Beam, Device, Engine, ModelOrBox, Quantize, depths_of, errors
 from anydepth.errors import UserError
 
 
 def serve(
-    model: Model,
+    model: ModelOrBox = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     engine: Engine = "torch",
@@ -20,7 +21,9 @@ def serve(
     depth: Annotated[
         str | None,
         typer.Option(
-            help="For requests that name none: such as 6-2, or auto.  [default: that of the model]", show_default=False
+            help="For requests that name none: such as 6-2, or auto.  [default: that of the model]",
+            show_default=False,
+            autocompletion=depths_of,
         ),
     ] = None,
     budget: Annotated[
@@ -77,9 +80,10 @@ def serve(
         api_keys=frozenset() if api_keys is None else _keys(api_keys),
         origins=tuple(cors or ()),
     )
-    source = Source(resolve(model), device, engine, quantize)
+    given = model_in_the_box() if model is None else model
+    source = Source(resolve(given), device, engine, quantize)
     with listen(host, port) as listening:
-        app = build(model, source, workers, settings)
+        app = build(given, source, workers, settings)
         shown = f"[{host}]" if ":" in host else host
         errors.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
         set_up(log_level)

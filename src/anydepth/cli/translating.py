@@ -20,10 +20,12 @@ from anydepth.cli.app import (
     Lambda,
     LengthPenalty,
     Model,
+    ModelOrBox,
     Quantize,
     Scale,
     Threads,
     To,
+    depths_of,
     errors,
     load_translator,
 )
@@ -34,20 +36,24 @@ if TYPE_CHECKING:
     from anydepth.infer.hypothesis import Hypothesis
 
 Depth = Annotated[
-    str | None, typer.Option(help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False)
+    str | None,
+    typer.Option(
+        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=depths_of
+    ),
 ]
 DepthOrAuto = Annotated[
     str | None,
     typer.Option(
         help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: that of the model, by `info`]",
         show_default=False,
+        autocompletion=depths_of,
     ),
 ]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in sub-words.  [default: twice the source]")]
 
 
 def translate(
-    model: Model,
+    model: ModelOrBox = None,
     depth: DepthOrAuto = None,
     budget: Annotated[
         str | None,

@@ -1,0 +1,30 @@
+"""The verb that looks at the machine."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.families import results
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
+) -> None:
+    """Look at this machine: versions, cores, which engines are there, what is slow and why."""
+    from anydepth.deploy.doctor import examine
+
+    found = examine()
+    if as_json:
+        print(json.dumps(asdict(found), indent=1, ensure_ascii=False))
+        return
+    console = results()
+    for title, rows in found.facts.items():
+        console.print(f"[bold]{title}[/bold]")
+        width = max(map(len, rows))
+        for name, value in rows.items():
+            console.print(f"  {name:{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+    console.print("[bold]advice[/bold]" if found.advice else "nothing is amiss")
+    for line in found.advice:
+        console.print(f"  - {line}", markup=False, highlight=False, soft_wrap=True)

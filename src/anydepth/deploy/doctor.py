@@ -1,0 +1,184 @@
+"""What there is on this machine to run models with, what is slow, and why."""
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from anydepth import __version__
+from anydepth.box import model_in_the_box
+from anydepth.deploy.engines import cores
+from anydepth.errors import UserError
+
+SIZE, ROUNDS = 384, 5
+BUSY = 0.5  # of a core: more than that used by others spoils timings
+SLOW = 1.5  # times float32, from which a type is worth a warning
+LITTLE_DISK = 2e9
+EXTRAS = {
+    "ctranslate2": ("ctranslate2",),
+    "onnx": ("onnxruntime", "onnx", "onnxscript"),
+    "serve": ("fastapi", "uvicorn", "fastapi_offline", "sentencex", "prometheus_client"),
+    "bert": ("transformers",),
+    "huggingface": ("datasets",),
+}
+
+
+@dataclass
+class Findings:
+    """Facts in groups, by name; and what a user may want to know or do, in sentences."""
+
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+
+
+def examine() -> Findings:
+    found = Findings()
+    for part in (_software, _machine, _engines, _arithmetic, _box):
+        part(found)
+    return found
+
+
+def _software(found: Findings) -> None:
+    found.facts["software"] = {
+        "anydepth": __version__,
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: _version(name) for name in ("sentencepiece", "safetensors", "sacrebleu")},
+        "system": platform.platform(terse=True),
+    }
+
+
+def _machine(found: Findings) -> None:
+    usable, there = cores(), os.cpu_count() or 1
+    quota = _quota()
+    facts = {
+        "processor": _processor(),
+        "cores": f"{usable} of {there} may be used" if usable < there else str(there),
+        "vector instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads of torch": str(torch.get_num_threads()),
+        "memory": _memory(),
+        "GPU": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none",
+    }
+    if quota is not None and quota < usable:
+        facts["cores"] += f", limited to the time of {quota:g}"
+        found.advice.append(
+            f"the container may use the time of {quota:g} cores but sees {usable}: give --threads {max(1, int(quota))}"
+        )
+    found.facts["machine"] = facts
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if busy > BUSY:
+        found.advice.append(
+            f"other programs keep about {busy:.1f} cores busy: do not trust times measured now (sweep, calibrate)"
+        )
+    if torch.get_num_threads() > usable:
+        found.advice.append(
+            f"torch has {torch.get_num_threads()} threads for {usable} cores, which makes it much slower: "
+            "unset OMP_NUM_THREADS, or give --threads"
+        )
+    free = shutil.disk_usage(Path.cwd()).free
+    if free < LITTLE_DISK:
+        found.advice.append(f"{free / 1e9:.1f} GB of disk are free here: a training run may need more")
+
+
+def _engines(found: Findings) -> None:
+    rows = {"torch": "every model, every depth, cpu" + (" and cuda" if torch.cuda.is_available() else "")}
+    for extra, packages in EXTRAS.items():
+        missing = [name for name in packages if find_spec(name) is None]
+        rows[extra] = (
+            f"missing: pip install 'anydepth[{extra}]'" if missing else f"{packages[0]} {_version(packages[0])}"
+        )
+    if find_spec("ctranslate2") is not None:
+        from anydepth.deploy.ctranslate2_format import available
+
+        types = available()
+        rows["ctranslate2"] += f", computes in {', '.join(sorted(types))}"
+        if "int8" not in types:
+            found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
+    else:
+        found.advice.append(
+            "without CTranslate2 translation runs on torch, which takes about twice as long: "
+            "pip install 'anydepth[ctranslate2]'"
+        )
+    found.facts["engines and extras"] = rows
+
+
+def _arithmetic(found: Findings) -> None:
+    """A product of matrices in each type, all in turn, so that a slow moment hits all of them."""
+    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    ways = {name: _product(dtype) for name, dtype in types.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS + 1):
+        for name, run in ways.items():
+            began = time.perf_counter()
+            run()
+            if turn:  # the first warms up
+                seconds[name].append(time.perf_counter() - began)
+    times = {name: median(values) for name, values in seconds.items()}
+    rate = 2 * SIZE**3 / times["float32"] / 1e9
+    rows = {"float32": f"{rate:.0f} GFLOP/s, {torch.get_num_threads()} threads"}
+    ratios = {name: times[name] / times["float32"] for name in ("bfloat16", "float16")}
+    for name, ratio in ratios.items():
+        rows[name] = f"{ratio:.1f} times the time of float32" if ratio >= 1 else f"{1 / ratio:.1f} times as fast"
+    slow = " and ".join(f"{name} {ratio:.0f} times" for name, ratio in ratios.items() if ratio > SLOW)
+    if slow:
+        found.advice.append(
+            f"this processor has no fast instructions for half precision: beside float32 it takes {slow} as long; "
+            "train in float32, as `precision: auto` does"
+        )
+    found.facts["arithmetic on the CPU"] = rows
+
+
+def _product(dtype: torch.dtype) -> Callable[[], object]:
+    matrix = torch.randn(SIZE, SIZE).to(dtype)
+    return lambda: matrix @ matrix
+
+
+def _box(found: Findings) -> None:
+    try:
+        folder = model_in_the_box()
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        found.facts["model in the box"] = {folder.name: f"{size / 1e6:.1f} MB, {folder}"}
+    except UserError as error:
+        found.advice.append(str(error))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package.replace("_", "-"))
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _processor() -> str:
+    try:
+        names = [
+            line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("model name")
+        ]
+        return names[0].partition(":")[2].strip()
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()
+
+
+def _memory() -> str:
+    try:
+        pages = {name: os.sysconf(f"SC_{name}") * os.sysconf("SC_PAGE_SIZE") for name in ("PHYS_PAGES", "AVPHYS_PAGES")}
+        return f"{pages['PHYS_PAGES'] / 2**30:.1f} GiB, {pages['AVPHYS_PAGES'] / 2**30:.1f} free"
+    except (ValueError, OSError, AttributeError):
+        return "unknown"
+
+
+def _quota() -> float | None:
+    """The share of time that a container may use, in cores."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
