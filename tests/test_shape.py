@@ -9,20 +9,22 @@ import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
 TOP = {"foundations", "pretrained", "recipe", "recipe_parts", "estimating", "selecting", "cli"}
-RUNNING = {"select", "infer", "evaluate", "artifact", "model_folder"}
+RUNNING = {"select", "infer", "evaluate", "artifact", "model_folder", "deploy", "box"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
     "config": {"depth", "text", "model"} | RUNNING | TRAINING | TOP,
     "depth": {"config", "text", "model"} | RUNNING | TRAINING | TOP,
     "text": {"depth", "model"} | RUNNING | TRAINING | TOP,
     "model": {"text"} | RUNNING | TRAINING | TOP,
-    "select": {"infer", "evaluate", "artifact", "model_folder"} | TRAINING | TOP,
-    "objectives": {"train", "infer", "evaluate", "artifact", "model_folder"} | TOP,
-    "train": {"artifact", "model_folder"} | TOP,
-    "infer": {"evaluate", "artifact", "model_folder"} | TRAINING | TOP,
-    "evaluate": TRAINING | TOP,
-    "artifact": {"evaluate"} | TRAINING | TOP,
-    "model_folder": {"evaluate", "artifact"} | TRAINING | TOP,
+    "select": {"infer", "evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
+    "objectives": {"train", "infer", "evaluate", "artifact", "model_folder", "deploy"} | TOP,
+    "train": {"artifact", "model_folder", "deploy"} | TOP,
+    "infer": {"evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
+    "evaluate": {"deploy"} | TRAINING | TOP,
+    "deploy": TRAINING | TOP,
+    "box": {"deploy", "artifact"} | TRAINING | TOP,
+    "artifact": {"evaluate", "deploy"} | TRAINING | TOP,
+    "model_folder": {"evaluate", "artifact", "deploy"} | TRAINING | TOP,
     "pretrained": {"foundations", "recipe", "selecting", "estimating", "cli"} | RUNNING | TRAINING,
     "foundations": {"recipe", "selecting", "estimating", "cli"},
     "recipe": {"selecting", "estimating", "cli"},
@@ -46,7 +48,7 @@ def imported_rooms(path: Path) -> set[str]:
 
 def test_imports_point_one_way():
     for room, forbidden in FORBIDDEN.items():
-        files = list((SOURCE / room).glob("*.py")) or [SOURCE / f"{room}.py"]
+        files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
         assert files, room
         for path in files:
             assert not imported_rooms(path) & forbidden, f"{path.name} imports {imported_rooms(path) & forbidden}"
@@ -58,6 +60,7 @@ import sys
 for room in ("objectives", "train", "foundations", "recipe", "selecting"):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
+import anydepth.deploy.export, anydepth.deploy.server.run, anydepth.deploy.doctor
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

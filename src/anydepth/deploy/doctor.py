@@ -78,11 +78,6 @@ def _machine(found: Findings) -> None:
         found.advice.append(
             f"other programs keep about {busy:.1f} cores busy: do not trust times measured now (sweep, calibrate)"
         )
-    if torch.get_num_threads() > usable:
-        found.advice.append(
-            f"torch has {torch.get_num_threads()} threads for {usable} cores, which makes it much slower: "
-            "unset OMP_NUM_THREADS, or give --threads"
-        )
     free = shutil.disk_usage(Path.cwd()).free
     if free < LITTLE_DISK:
         found.advice.append(f"{free / 1e9:.1f} GB of disk are free here: a training run may need more")

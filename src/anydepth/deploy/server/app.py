@@ -29,7 +29,7 @@ from anydepth.deploy.server.requests import (
     texts_of,
 )
 from anydepth.deploy.server.settings import Settings
-from anydepth.deploy.server.translating import Translating
+from anydepth.deploy.server.translating import AUTO_SOURCE, Translating
 from anydepth.deploy.server.watching import HANDLERS, Watching, error_response
 from anydepth.deploy.server.workers import Workers
 
@@ -95,6 +95,13 @@ def _add_common_routes(app: FastAPI, work: Translating | Classifying, metrics: M
 
 def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> None:
     limits = settings.limits
+    pairs = work.translator.pairs
+    body = body_of(
+        TranslateRequest,
+        source=[*dict.fromkeys(pair.source for pair in pairs), AUTO_SOURCE],
+        target=list(dict.fromkeys(pair.target for pair in pairs)),
+        depth=work.translator.menu.names,
+    )
 
     @app.get("/languages", summary="Supported languages", tags=["LibreTranslate"])
     async def languages() -> list[dict[str, Any]]:
@@ -108,7 +115,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         "/translate",
         summary="Translate a text or several",
         tags=["LibreTranslate"],
-        openapi_extra=body_of(TranslateRequest),
+        openapi_extra=body,
         responses=errors(400, 403, 413, 415, 429, 503),
     )
     async def translate(request: Request) -> JSONResponse:
@@ -121,7 +128,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         "/translate_stream",
         summary="Translate a text, sentence by sentence, a JSON object per line",
         tags=["anydepth"],
-        openapi_extra=body_of(TranslateRequest),
+        openapi_extra=body,
         responses=errors(400, 403, 413, 415, 429),
     )
     async def translate_stream(request: Request) -> Response:

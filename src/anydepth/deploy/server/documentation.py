@@ -26,8 +26,11 @@ MEANINGS = {
 }
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
+def body_of(model: type[BaseModel], **choices: list[str]) -> dict[str, Any]:
+    """The shape of a body; `choices` are what this server's model has for some of its fields."""
     schema = model.model_json_schema()
+    for name, values in choices.items():
+        schema["properties"][name]["examples" if name == "depth" else "enum"] = values
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in (JSON, FORM)}}}
 
 

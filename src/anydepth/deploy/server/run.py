@@ -70,4 +70,5 @@ def run(app: FastAPI, listening: socket.socket, patience: int) -> None:
         timeout_graceful_shutdown=patience,
         lifespan="on",
     )
-    asyncio.run(_Server(config).serve(sockets=[listening]))
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:  # uvloop, where there is one
+        runner.run(_Server(config).serve(sockets=[listening]))

@@ -1,0 +1,54 @@
+"""Every depth of a model exported to CTranslate2: float32 token for token against PyTorch, int8 by BLEU.
+
+python benchmarks/exporting.py [--model models/fr-en] [--source test.fr --reference test.en]
+
+Needs the test set of `make demo`. Where a tie broke, both texts are listed.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from common import print_versions
+
+from anydepth.artifact import load
+from anydepth.box import model_in_the_box
+from anydepth.deploy.checking import check
+from anydepth.deploy.engines import on_engine
+from anydepth.deploy.sample import find_sample
+
+IDENTICAL, SCORED, BAR = 500, 1000, -0.3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
+    parser.add_argument("--reference", type=Path, default=Path("demo/data/test.en"))
+    arguments = parser.parse_args()
+    print_versions("ctranslate2")
+    torch.set_num_threads(2)
+    given = arguments.model or model_in_the_box()
+    ours = load(given)
+    float32, int8 = (on_engine(ours, "ctranslate2", 2, kind) for kind in ("float32", "int8"))
+    few, many = (find_sample(ours, given, arguments.source, arguments.reference, size) for size in (IDENTICAL, SCORED))
+    worst = 0.0
+    for depth in ours.menu.names:
+        same = check(ours, float32, depth, depth, few)
+        small = check(ours, int8, depth, depth, many)
+        assert small.bleu is not None
+        before, after = small.bleu
+        worst = min(worst, after - before)
+        print(
+            f"{depth}: float32 {same.same} of {len(few.sources)} identical, {len(same.wrong)} wrong; "
+            f"int8 {after:.2f} BLEU against {before:.2f} ({after - before:+.2f})",
+            flush=True,
+        )
+        for one in same.differences:
+            print(f"  apart by {one.gap:.1e}: {one.source!r}")
+            print(f"    torch       {one.expected!r}\n    ctranslate2 {one.found!r}")
+    print(f"int8 loses at most {-worst:.2f} BLEU (bar {-BAR})")
+
+
+if __name__ == "__main__":
+    main()
