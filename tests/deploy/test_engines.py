@@ -1,17 +1,21 @@
 """CTranslate2 behind the Translator gives what PyTorch gives."""
 
 import math
+import shutil
 
 import pytest
 import torch
+from conftest import toy_pairs
 
 import anydepth
 from anydepth.config import ModelConfig
 from anydepth.deploy.engines import on_engine
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
+from anydepth.evaluate.calibrate import calibrate
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.select.calibration import save
 
 TEXTS = ["le chat dort.", "", "un grand chien voit le petit oiseau et mange ici.", "le chat.", "zut ! Ça, 42 € ?"]
 SIZES = {"width": 32, "heads": 4, "ffn": 48, "encoder_layers": 3, "decoder_layers": 2, "max_length": 40, "dropout": 0.0}
@@ -118,6 +122,20 @@ def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason
     theirs = on_engine(Translator(model, toy.tokenizer, DepthMenu.of([sub])), "ctranslate2", 1)
     with pytest.raises(UserError, match=reason):
         theirs.translate(["le chat."])
+
+
+def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(toy_run / "model", folder)
+    ours = anydepth.load(folder)
+    theirs = on_engine(ours, "ctranslate2", 1)
+    sources, references = zip(*toy_pairs(12), strict=True)
+    save(calibrate(theirs, sources, references, repeats=1, batch_size=4), folder, theirs.fingerprint)
+    chosen = theirs.within_budget("10s")
+    assert theirs.translate(["le chat dort."], depth=chosen) == ["the cat sleeps."]
+    assert chosen.depth in ours.menu.names
+    with pytest.raises(UserError, match="what was calibrated here is beam 1, 1 threads, cpu, ctranslate2"):
+        ours.within_budget("10s")
 
 
 def test_unknown_engines_and_types_are_refused(toy):

@@ -349,7 +349,7 @@ def test_metrics_know_routes_and_depths_only(server):
 
 
 def test_several_language_pairs(two_targets_run):
-    with serving(two_targets_run) as served:
+    with serving(two_targets_run, "--engine", "ctranslate2") as served:
         assert served.translate("le chat dort.").json()["translatedText"] == "the cat sleeps."
         assert served.translate("le chat dort.", target="loud").json()["translatedText"] == "THE CAT SLEEPS."
         assert (
@@ -357,6 +357,7 @@ def test_several_language_pairs(two_targets_run):
             == "THE CAT SLEEPS."
         )
         assert served.client.get("/languages").json()[0]["targets"] == ["en", "loud"]
+        assert served.client.get("/model").json()["engine"] == "ctranslate2"
 
 
 def test_a_classifier(by_mi_run):

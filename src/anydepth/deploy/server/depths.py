@@ -15,6 +15,7 @@ from anydepth.select.calibration import find
 from anydepth.select.cost import LengthCost, by_layers
 
 TIMED, ROUNDS = 6, 2
+PATIENCE = 6.0  # seconds: large models are timed on fewer sentences
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ def time_depths(translator: Translator, sample: Sample, beam: int) -> Timing:
         (i for i in range(len(texts)) if lengths[i] <= translator.longest_source), key=lengths.__getitem__
     )
     chosen = spread(by_length, TIMED)
+    slowest = _seconds(translator, texts[chosen[0]], translator.menu.deepest.name, beam)
+    affordable = int(PATIENCE / max(slowest, 1e-6) / len(translator.menu) / (ROUNDS + 1))
+    chosen = spread(chosen, max(1, min(TIMED, affordable)))
     costs = {}
     for name in translator.menu.names:
         translator.translate([texts[chosen[0]]], depth=name, beam=beam)

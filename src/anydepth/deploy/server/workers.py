@@ -33,7 +33,7 @@ class Source:
 
     def load(self, workers: int) -> Model:
         model = load_any(self.folder, self.device)
-        if isinstance(model, Classifier) or model.must_choose:
+        if isinstance(model, Classifier):
             return model
         return on_engine(model, self.engine, workers, self.quantization)
 
