@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 import torch
+from conftest import run_recipe
 from safetensors.torch import load_file, save_file
 
 import anydepth
@@ -211,3 +212,12 @@ def test_a_stream_gives_out_everything_before_a_line_that_is_too_long(toy_run):
     with pytest.raises(UserError, match="line 4 has"):
         given.extend(found[0].text for found in stream)
     assert given == translator.translate(["le chat.", "un chien.", "le chien."])
+
+
+def test_what_people_should_know_is_on_the_card(toy_recipe, tmp_path):
+    told = "Sentences by kind people, CC-BY."
+    run_recipe(toy_recipe, tmp_path / "run", f"about={told}", "train.steps=2", "train.warmup=1", "train.average=1")
+    card = (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
+    assert told in card.partition("## Depths")[0]
+    assert told not in card.partition("## Recipe")[2]
+    run_recipe(toy_recipe, tmp_path / "run", "about=Other words.", "train.steps=2", "train.warmup=1", "train.average=1")

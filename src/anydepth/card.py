@@ -32,12 +32,18 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {f'{source} to {target}' if translates else source}, any depth",
         _summary(record, menu, len(pairs)),
+        *_about(facts),
         f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
         "## Depths",
         *_depth_tables(menu, pairs, task),
         *_data_and_recipe(facts),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _about(facts: dict[str, Any]) -> list[str]:
+    """What whoever trained it wants people to know."""
+    return [facts["about"]["text"]] if "about" in facts else []
 
 
 def _data_and_recipe(facts: dict[str, Any]) -> list[str]:
@@ -146,6 +152,7 @@ def _classifier_card(record: dict[str, Any], menu: DepthMenu) -> str:
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         "# Text classification, any depth",
         summary,
+        *_about(facts),
         f"```python\nimport anydepth\n\n{example}\n```",
         "## Depths",
         *_meanings(record, menu),

@@ -134,7 +134,7 @@ def _check_same(recipe: Recipe, run: Path) -> None:
     with suppress(ValidationError):  # an earlier version knew fewer keys: what it did is what they are by default
         old = Recipe.model_validate(old).model_dump(mode="json")
     new = recipe.model_dump(mode="json")
-    free = {"train.steps", *_moved_teacher(old, new)}
+    free = {"train.steps", "about", *_moved_teacher(old, new)}
     changed = [key for key in _different_keys(old, new) if key not in free]
     if changed:
         raise UserError(

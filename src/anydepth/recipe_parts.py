@@ -135,6 +135,8 @@ def write_models(
         objective.load_state_dict(average_checkpoints(run, steps, "objective"))
     finished = objective.finish(average_checkpoints(run, steps), steps[-1])
     facts = {"data": _data_facts(recipe.data, prepared), "recipe": _recipe_facts(recipe)}
+    if recipe.about:
+        facts["about"] = {"text": recipe.about.strip()}
     pairs = {part.name: LanguagePair(*part.languages, part.tag) for part in prepared.parts}
 
     def write(folder: Path, model: Finished, pair: str = "") -> None:
@@ -162,7 +164,7 @@ def write_models(
 
 def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
     """For the card: how it was trained, without folders, which are nobody's business."""
-    how = recipe.model_dump(mode="json", exclude={"data"}, exclude_none=True)
+    how = recipe.model_dump(mode="json", exclude={"data", "about"}, exclude_none=True)
     if recipe.init_from is not None:
         how["init_from"] = recipe.init_from.name
     if isinstance(recipe.objective, WordDepthsConfig):

@@ -13,6 +13,10 @@ from anydepth.config.train import TrainConfig
 
 
 class Recipe(Section):
+    about: str | None = Field(
+        None,
+        description="what people should know of the model, for its card: origin, attribution, how to make it again",
+    )
     init_from: Path | None = Field(
         None,
         description="a finished model or run to start from, or a pre-trained encoder of the BERT family (a folder, or "

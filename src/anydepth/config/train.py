@@ -10,7 +10,9 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainConfig(Section):
-    steps: int = Field(20_000, ge=1, description="updates in all; the only key that may change when a run goes on")
+    steps: int = Field(
+        20_000, ge=1, description="updates in all; may change when a run goes on, as no other key but about may"
+    )
     batch_tokens: int = Field(
         4096, ge=16, le=10_000_000, description="sub-words in a batch, padding included, on its longer side"
     )

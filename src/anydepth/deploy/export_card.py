@@ -62,6 +62,7 @@ def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
         f"# {source} to {target}, depth {record['depth']}, for {record['format']}",
         f"Numbers are {record['quantization']}. Exported by {record['made_by']}"
         + (f"; before that, the model had {measured} at this depth." if measured else "."),
+        *([facts["about"]["text"]] if "about" in facts else []),
         f"Run it in this folder, with `pip install {packages}`:",
         f"```python\n{program.format(quantization=record['quantization'], text='...', tag=tag)}\n```",
         "## Data",
