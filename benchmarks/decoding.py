@@ -5,13 +5,14 @@ python benchmarks/decoding.py [--repeats 5]
 
 import argparse
 import tempfile
+from pathlib import Path
 
 import ctranslate2
 import numpy as np
 import torch
 from common import interleaved, print_versions, random_model
-from ctranslate2.specs import TransformerSpec
 
+from anydepth.deploy.ctranslate2_format import convert, write
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.search import search
@@ -34,8 +35,6 @@ def main() -> None:
         if only not in size:
             continue
         model = random_model(width, layers, vocabulary).eval()
-        with torch.no_grad():
-            model.target_embedding.weight[: Tokenizer.EOS] = 0  # never the best, so neither side need rule them out
         peer = to_ctranslate2(model)
         arrange_for_decoding(model)
         rng = np.random.default_rng(1)
@@ -53,7 +52,7 @@ def compare(
     """How many times faster we are, and for how many sources the best outputs agree."""
     sub, limits = model.full, [LENGTH] * len(sources)
     options = SearchOptions(beam=beam, length_penalty=0.0, min_length=LENGTH, scores=False)
-    texts = [[str(token) for token in source] for source in sources]
+    texts = [[str(token) for token in source[:-1]] for source in sources]  # it adds EOS itself
     peer_options = {
         "beam_size": beam,
         "max_batch_size": len(sources),
@@ -75,49 +74,10 @@ def compare(
 
 def to_ctranslate2(model: Transformer) -> ctranslate2.Translator:
     """The full model in CTranslate2's format, loaded with one thread. Its vocabulary is our token numbers."""
-    config = model.config
-    spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.heads, pre_norm=True)
-    for side, stack, table in (
-        (spec.encoder, model.encoder, model.source_embedding),
-        (spec.decoder, model.decoder, model.target_embedding),
-    ):
-        embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        embeddings.weight = _array(table.weight)
-        side.scale_embeddings = True
-        side.position_encodings.encodings = _array(model.positions_pd)
-        _norm(side.layer_norm, stack.norm)
-        for target, layer in zip(side.layer, stack.layers, strict=True):
-            _norm(target.self_attention.layer_norm, layer.attention_norm)
-            _linears(target.self_attention.linear, layer.attention_qkv, layer.attention_out)
-            _norm(target.ffn.layer_norm, layer.ffn_norm)
-            _linears([target.ffn.linear_0, target.ffn.linear_1], layer.ffn_up, layer.ffn_down)
-            if stack is model.decoder:
-                _norm(target.attention.layer_norm, layer.cross_norm)
-                _linears(target.attention.linear, layer.cross_query, layer.cross_key_value, layer.cross_out)
-    spec.decoder.projection.weight = _array(model.output.weight)
-    names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, model.vocabulary))]
-    names[Tokenizer.EOS] = str(Tokenizer.EOS)
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.eos_token = str(Tokenizer.EOS)
-    spec.validate()
-    spec.optimize()
+    names = [str(i) for i in range(model.vocabulary)]
     with tempfile.TemporaryDirectory() as folder:
-        spec.save(folder)
+        write(convert(model, model.full, names), Path(folder))
         return ctranslate2.Translator(folder, compute_type="float32", inter_threads=1, intra_threads=1)
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:  # type: ignore[type-arg]
-    return tensor.detach().contiguous().numpy().copy()
-
-
-def _norm(target: object, norm: torch.nn.LayerNorm) -> None:
-    target.gamma, target.beta = _array(norm.weight), _array(norm.bias)  # type: ignore[attr-defined]
-
-
-def _linears(targets: list[object], *linears: torch.nn.Linear) -> None:
-    for target, linear in zip(targets, linears, strict=True):
-        target.weight, target.bias = _array(linear.weight), _array(linear.bias)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

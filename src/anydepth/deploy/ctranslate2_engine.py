@@ -122,7 +122,7 @@ class CTranslate2Engine:
 
     def _convert(self, sub: SubNetwork) -> ctranslate2.Translator:
         with tempfile.TemporaryDirectory() as folder:
-            write(convert(self.loaded.model, sub, self.loaded.tokenizer), Path(folder), self.quantization)
+            write(convert(self.loaded.model, sub, self._pieces), Path(folder), self.quantization)
             return self._open(Path(folder))
 
     def take(self, sub: SubNetwork, folder: Path) -> None:

@@ -35,7 +35,8 @@ def vocabulary_of(tokenizer: Tokenizer) -> list[str]:
     return tokenizer.pieces(range(tokenizer.vocabulary_size))
 
 
-def convert(model: Transformer, sub: SubNetwork, tokenizer: Tokenizer) -> TransformerSpec:
+def convert(model: Transformer, sub: SubNetwork, names: list[str]) -> TransformerSpec:
+    """`names` are those of the token ids, see `vocabulary_of`."""
     config = model.config
     check_exportable(config, sub, "CTranslate2")
     after = config.norm == "post"
@@ -60,10 +61,9 @@ def convert(model: Transformer, sub: SubNetwork, tokenizer: Tokenizer) -> Transf
     bias = np.zeros(model.vocabulary, np.float32)
     bias[: Tokenizer.EOS] = NEVER
     spec.decoder.projection.bias = bias
-    spec.register_source_vocabulary(vocabulary_of(tokenizer))
-    spec.register_target_vocabulary(vocabulary_of(tokenizer))
-    names = tokenizer.pieces([Tokenizer.UNK, Tokenizer.BOS, Tokenizer.EOS])
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = names
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = names[Tokenizer.UNK : Tokenizer.EOS + 1]
     spec.config.decoder_start_token = spec.config.bos_token
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = config.norm_epsilon

@@ -79,12 +79,12 @@ def _menu_of(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
 def _to_ctranslate2(asked: Asked, folder: Path) -> Translator:
     _needs("ctranslate2", "ctranslate2")
     from anydepth.deploy.ctranslate2_engine import CTranslate2Engine
-    from anydepth.deploy.ctranslate2_format import QUANTIZATIONS, convert, write
+    from anydepth.deploy.ctranslate2_format import QUANTIZATIONS, convert, vocabulary_of, write
 
     if asked.quantization not in QUANTIZATIONS:
         raise UserError(f"CTranslate2 has no type {asked.quantization}; it has: {', '.join(QUANTIZATIONS)}")
     translator, sub = asked.translator, asked.entry.subnetwork
-    write(convert(translator.model, sub, translator.tokenizer), folder, asked.quantization)
+    write(convert(translator.model, sub, vocabulary_of(translator.tokenizer)), folder, asked.quantization)
     engine = CTranslate2Engine(translator, asked.threads, asked.quantization)
     engine.take(sub, folder)
     return translator.on(engine)
