@@ -1,4 +1,4 @@
-"""A real server on loopback, started as a user starts it. A test file takes the fixtures by `pytest_plugins`."""
+"""A real server on loopback, started as a user starts it."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
 
 class Served:
@@ -54,27 +53,3 @@ def serving(model: Path, *options: object) -> Iterator[Served]:
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.fixture(scope="session")
-def measured_run(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The toy run with quality in its menu, as a sweep leaves it, and a budget's choice that can be foreseen."""
-    import shutil
-
-    from anydepth import artifact
-
-    run = tmp_path_factory.mktemp("measured") / "run"
-    shutil.copytree(toy_run, run)
-    there = artifact.load(run)
-    for place, name in enumerate(there.menu.names):
-        there.menu.measured(name, {}, {"bleu": 90.0 + place, "chrf": 95.0})
-    artifact.record_measurements(run / "model", there.menu)
-    return run
-
-
-@pytest.fixture(scope="session")
-def server(measured_run: Path) -> Iterator[Served]:
-    with serving(
-        measured_run, "--engine", "ctranslate2", "--workers", "2", "--queue-limit", 300, "--sentence-limit", 16
-    ) as served:
-        yield served

@@ -5,7 +5,7 @@ import random
 import sys
 from pathlib import Path
 
-pytest_plugins = ["serving"]
+pytest_plugins = ["made_servers"]
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

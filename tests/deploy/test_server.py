@@ -20,7 +20,7 @@ from anydepth.deploy.server.metrics import Metrics
 from anydepth.deploy.server.queue import Queue
 from anydepth.deploy.server.workers import Source, Task, Workers
 
-pytest_plugins = ["serving", "made_classifiers"]
+pytest_plugins = ["made_servers", "made_classifiers"]
 
 TEXT = "  Le chat dort. Un chien mange !\n\n\tle petit oiseau voit un chat. 😀 \n"
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from serving import serving
 
-pytest_plugins = ["serving", "made_classifiers"]
+pytest_plugins = ["made_servers", "made_classifiers"]
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
