@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -119,8 +120,17 @@ def _begin(source: Source) -> None:
     global _model
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
     torch.set_num_threads(1)
     _model = source.load(1)
+
+
+def _end_with_the_server() -> None:
+    """A server that is killed cannot tell its workers."""
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+        os._exit(1)
 
 
 def _process() -> int:
