@@ -135,7 +135,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         began = time.perf_counter()
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
-        return work.stream(request, fields, began)
+        return await work.stream(request, fields, began)
 
     @app.post(
         "/detect",

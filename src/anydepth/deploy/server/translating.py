@@ -26,6 +26,7 @@ from anydepth.infer.translator import Translator
 from anydepth.text.tokenizer import encodable
 
 TEXT, AUTO_SOURCE = "text", "auto"
+SHORT = 2_000  # characters
 LANGUAGE_NAMES = Locale("en").languages
 
 
@@ -79,7 +80,7 @@ class Translating:
             self._depths[name] = Depths(translator, self.settings, timing)
 
     async def translate(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
-        job = self._begin(request, fields)
+        job = await self._begin(request, fields)
         await all_of(job.results, request, self.settings.limits.seconds, self.metrics)
         answer: dict[str, Any] = {"translatedText": [_joined(text, 0) for text in job.texts]}
         if job.alternatives:
@@ -91,10 +92,10 @@ class Translating:
             answer = {name: values[0] for name, values in answer.items()}
         return answer | {"milliseconds": round(1000 * (time.perf_counter() - began), 2), "engine": self.engine}
 
-    def stream(self, request: Request, fields: dict[str, Any], began: float) -> Response:
+    async def stream(self, request: Request, fields: dict[str, Any], began: float) -> Response:
         if isinstance(fields.get("q"), list):
             raise ApiError(400, "Invalid request: a stream is of one text")
-        job = self._begin(request, fields)
+        job = await self._begin(request, fields)
         return StreamingResponse(self._lines(job, began), media_type="application/x-ndjson")
 
     async def _lines(self, job: Job, began: float) -> AsyncIterator[str]:
@@ -117,7 +118,7 @@ class Translating:
     def engine(self) -> str:
         return self.translator.engine.name
 
-    def _begin(self, request: Request, fields: dict[str, Any]) -> Job:
+    async def _begin(self, request: Request, fields: dict[str, Any]) -> Job:
         """Everything that can be wrong is found before anything waits in the queue."""
         limits = self.settings.limits
         texts, as_list = texts_of(fields, limits)
@@ -129,7 +130,7 @@ class Translating:
         depth, budget_ms = text_field(fields, "depth"), number_field(fields, "budget_ms", positive=True)
         pair = self._pair(str(source), str(target))
         chosen = self._depths[pair]
-        pieces = [[Piece(segment) for segment in self._split(text, pair)] for text in texts]
+        pieces = await self._pieces(texts, pair)
         running = [piece for text in pieces for piece in text if piece.segment.is_for_the_model]
         budget = None if budget_ms is None else budget_ms / 1000
         depths = chosen.choose([piece.segment.text for piece in running], depth, budget)
@@ -177,6 +178,14 @@ class Translating:
             known = ", ".join(one[0] for one in fitting)
             raise ApiError(400, f"Invalid request: the source language is not detected, name one of {known}")
         return fitting[0][2] if fitting[0][2] in self._of_pair else next(iter(self._of_pair))
+
+    async def _pieces(self, texts: Sequence[str], pair: str) -> list[list[Piece]]:
+        """To split much text takes so long that others would notice."""
+
+        def made() -> list[list[Piece]]:
+            return [[Piece(segment) for segment in self._split(text, pair)] for text in texts]
+
+        return made() if sum(map(len, texts)) < SHORT else await asyncio.to_thread(made)
 
     def _split(self, text: str, pair: str) -> list[Segment]:
         translator = self._of_pair[pair]
