@@ -31,6 +31,6 @@ $anydepth train $recipe --out "$work/student" --set init_from="$work/teacher" --
 
 # 4. Into the box: in half precision, with a sample of the validation text to check exports with, and measured.
 $anydepth export "$work/student" --to anydepth --depth all --quantize float16 --out "$work/fr-en"
-paste "$data/valid.fr" "$data/valid.en" | head -300 > "$work/fr-en/sample.tsv"
+paste <(head -300 "$data/valid.fr") <(head -300 "$data/valid.en") > "$work/fr-en/sample.tsv"
 rm -rf models/fr-en && mkdir -p models && cp -r "$work/fr-en" models/fr-en && rm models/fr-en/export.json
 $anydepth sweep models/fr-en --source "$data/test.fr" --reference "$data/test.en" --out "$work/report" --repeats 3

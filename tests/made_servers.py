@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, serving
+from running_server import Served, serving
 
 from anydepth import artifact
 

@@ -2,15 +2,19 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 from conftest import anydepth, assert_one_line, save_changed
+from random_models import TEXTS, random_translator
 
 import anydepth as package
 from anydepth.deploy.checking import check
 from anydepth.deploy.export import Asked, export
+from anydepth.deploy.onnx_engine import OnnxEngine
+from anydepth.deploy.onnx_format import write_onnx
 from anydepth.deploy.sample import Sample, find_sample
 from anydepth.errors import UserError
 from anydepth.model_folder import read_config
@@ -35,6 +39,26 @@ def program_of(folder, text):
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int16", "int8_float16"])
+def test_every_type_can_be_written_whatever_this_machine_computes_in(toy, sample, tmp_path, stored):
+    result = export(Asked(toy, "2-1", stored), "ctranslate2", tmp_path / "out", sample)
+    assert result.bleu[1] > 90
+    assert program_of(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
+
+
+def test_onnx_of_another_kind_of_model_with_a_beam(toy, tmp_path):
+    other = random_translator(toy.tokenizer, norm="post", activation="gelu")
+    sub = other.menu["3-2-soft"].subnetwork
+    write_onnx(other.model, sub, tmp_path)
+    theirs = other.on(OnnxEngine(sub, tmp_path, 1))
+    for beam in (1, 3):
+        options = {"depth": "3-2-soft", "beam": beam, "nbest": beam}
+        expected, found = (one.hypotheses(TEXTS, **options) for one in (other, theirs))
+        assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
+    with pytest.raises(UserError, match="this export has one depth"):
+        theirs.translate(TEXTS, depth="1-1")
 
 
 @pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
@@ -100,6 +124,24 @@ def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("out", ["model", "model/inside", "."])
+def test_the_model_itself_is_never_written_over(toy_run, tmp_path, out):
+    shutil.copytree(toy_run / "model", tmp_path / "model")
+    own = package.load(tmp_path / "model")
+    export(Asked(own, "all", "float16"), "anydepth", tmp_path / "own", Sample([SENTENCE], None, "one"))
+    for translator in (own, package.load(tmp_path / "own")):
+        folder = translator.folder / out.removeprefix("model").lstrip("/") if out != "." else tmp_path
+        with pytest.raises(UserError, match="where the model itself is"):
+            export(Asked(translator, "1-1", "int8"), "ctranslate2", folder, Sample([SENTENCE], None, "one"))
+    assert package.load(tmp_path / "own").translate([SENTENCE])
+
+
+def test_blank_lines_are_no_sample(toy, tmp_path):
+    (tmp_path / "blank.fr").write_text("\n \n", "utf-8")
+    with pytest.raises(UserError, match="no sentence"):
+        find_sample(toy, toy.folder, tmp_path / "blank.fr")
+
+
 def test_without_validation_text_sub_words_at_random_have_to_do(toy, sample):
     found = find_sample(toy, toy.folder, size=20)
     assert (len(found.sources), found.references, found.origin) == (20, None, "sub-words at random")
@@ -125,7 +167,7 @@ def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
         (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
         (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
         (["--to", "ctranslate2", "--reference", "x"], ["--reference comes with --source"]),
-        (["--to", "ctranslate2", "--pair", "fr"], ["no language pair"]),
+        (["--to", "ctranslate2", "--pair", "fr"], ["no language pair 'fr'; it has: fr-en"]),
         (["--to", "ctranslate2", "--source", "nowhere.fr"], ["nowhere.fr"]),
     ],
 )

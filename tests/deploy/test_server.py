@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import threading
 import time
 
@@ -13,20 +15,21 @@ import psutil
 import pytest
 from conftest import anydepth, assert_one_line
 from libretranslatepy import LibreTranslateAPI
-from serving import serving
+from running_server import serving
 
 import anydepth as package
+from anydepth import artifact
 from anydepth.deploy.server.metrics import Metrics
 from anydepth.deploy.server.queue import Queue
 from anydepth.deploy.server.workers import Source, Task, Workers
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.errors import UserError
+from anydepth.select.token_depths import TokenDepths
+from anydepth.select.word_depths import WordDepths
 
 pytest_plugins = ["made_servers", "made_classifiers"]
 
 TEXT = "  Le chat dort. Un chien mange !\n\n\tle petit oiseau voit un chat. 😀 \n"
-
-
-def sentence(text):
-    return {"le chat dort.": "the cat sleeps.", "un chien mange.": "a dog eats."}[text]
 
 
 # LibreTranslate's API
@@ -109,6 +112,8 @@ def test_alternatives(server, measured_run):
         ({"budget_ms": 0}, 400, "Invalid request: budget_ms parameter must be above 0"),
         ({"budget_ms": "fast"}, 400, "Invalid request: budget_ms parameter is not a number"),
         ({"budget_ms": 5, "depth": "1-1"}, 400, "Invalid request: depth and budget_ms both choose the depth"),
+        ({"source": "en"}, 400, "English (en) is not available as a target language from English (en)"),
+        ({"q": "a\n" * 301}, 400, "Invalid request: 301 sentences exceed the queue limit (300)"),
         ({"q": ["a"] * 201}, 400, "Invalid request: request (201) exceeds batch limit (200)"),
         ({"q": "a" * 20_001}, 400, "Invalid request: request (20001) exceeds text limit (20000)"),
     ],
@@ -146,8 +151,30 @@ def test_bodies_that_are_odd_or_broken(server, kind, body, status):
 
 
 def test_a_body_without_a_length_is_limited_too(server):
-    answer = server.client.post("/translate", content=(b" " * 65536 for _ in range(40)))
-    assert answer.status_code in (413, 415)
+    body = (b" " * 65536 for _ in range(40))
+    answer = server.client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_fields_may_stand_in_the_address(server):
+    answer = server.client.post("/translate?source=fr&target=en", json={"q": "le chat dort."})
+    assert answer.json()["translatedText"] == "the cat sleeps."
+
+
+@pytest.mark.parametrize("field", ["source", "target", "format", "depth"])
+def test_what_cannot_be_encoded_is_refused_like_anything_else(server, field):
+    """A lone surrogate, which JSON can hold and an answer cannot."""
+    fields = json.dumps({"q": "le chat.", "source": "fr", "target": "en"} | {field: "\ud800"})
+    answer = server.client.post("/translate", content=fields, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+    assert server.translate("le chat dort.").status_code == 200  # on the same connection
+
+
+def test_characters_that_grow_are_counted_as_what_they_become(server):
+    """Normalised, this one sign is a sentence of its own."""
+    answer = server.translate("\ufdfa" * 40)
+    assert answer.status_code == 200, answer.text
 
 
 def test_other_routes_and_methods(server):
@@ -196,11 +223,20 @@ def test_a_stream_gives_sentence_by_sentence(server):
 # under load
 
 
-def test_a_full_queue_turns_requests_away(server):
-    answer = server.translate("un chien. " * 301)
-    assert answer.status_code == 429
-    assert int(answer.headers["Retry-After"]) >= 1
-    assert "error" in answer.json()
+def test_a_full_queue_turns_requests_away(toy_run):
+    texts = ["le petit chien voit un grand chat et un oiseau rouge ici."] * 150
+    with serving(toy_run, "--batch-size", 1, "--beam", 8, "--queue-limit", 200) as served:
+        first = threading.Thread(target=lambda: served.translate(texts))
+        first.start()
+        with httpx.Client(base_url=served.url) as client:
+            while "anydepth_waiting 0.0" in client.get("/metrics").text:
+                time.sleep(0.01)
+            answer = client.post("/translate", json={"q": texts, "source": "fr", "target": "en"})
+        assert answer.status_code == 429
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert "error" in answer.json()
+        first.join()
+        assert served.translate(texts).status_code == 200  # there is room again
 
 
 def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
@@ -250,6 +286,31 @@ def test_cancelled_texts_leave_the_queue(toy_run):
         workers.close()
 
     asyncio.run(scenario())
+
+
+def test_a_text_that_fails_fails_alone(toy_run):
+    """Of two that run together, one is longer than the model takes."""
+
+    async def scenario():
+        source = Source(toy_run / "model")
+        workers = Workers(source.load(1), source, 1)
+        queue = Queue(workers, Metrics(), batch_size=8, most=100)
+        queue.add(Task("2-2"), ["le chat."])  # keeps the worker busy
+        good, bad = queue.add(Task("2-2"), ["le chat dort.", "le chat " * 100])
+        assert await good == ["the cat sleeps."]
+        with pytest.raises(UserError, match="the limit is"):
+            await bad
+        await queue.drain()
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_sends_too_slowly_is_told_so(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as half:
+        half.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert half.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_a_client_that_hangs_up_frees_the_queue(toy_run):
@@ -383,6 +444,19 @@ def test_a_classifier(by_mi_run):
         assert served.client.get("/model").json()["kind"] == "classification"
 
 
+def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
+    there = package.load(toy_run)
+    tensors = {name: value.detach() for name, value in there.model.named_parameters()}
+    languages = ("pt-BR", "en")
+    artifact.save(tmp_path / "model", there.model.config, tensors, there.tokenizer, there.menu, languages, {})
+    with serving(tmp_path / "model") as served:
+        answer = served.translate("le chat dort.", source="auto").json()
+        assert answer["translatedText"] == "the cat sleeps."
+        assert answer["detectedLanguage"]["language"] == "pt-BR"
+        assert served.translate("le chat dort.", source="pt-BR").status_code == 200
+        assert served.client.get("/languages").json()[0]["name"] == "Brazilian Portuguese"
+
+
 # the verb
 
 
@@ -394,11 +468,41 @@ def test_a_classifier(by_mi_run):
         (["--budget", "soon"], ["is not a budget"]),
         (["--depth", "1-1", "--budget", "9ms"], ["both choose the depth"]),
         (["--log-level", "loud"], ["no log level 'loud'"]),
+        (["--depth", "auto"], ["no selector for auto"]),
+        (["--budget", "20ms"], ["run `anydepth sweep`"]),
+        (["--host", "a..b"], ["cannot serve on a..b"]),
+        (["--engine", "ctranslate2", "--quantize", "int3"], ["no type int3"]),
         (["--api-keys", os.devnull], ["no key in it"]),
     ],
 )
 def test_bad_options(here, toy_run, options, words):
     assert_one_line(here("serve", toy_run, *options), *words)
+
+
+def test_a_budget_that_can_never_be_kept(here, measured_run):
+    assert_one_line(here("serve", measured_run, "--budget", "0.0001ms"), "below the fastest depth")
+
+
+def test_a_sample_without_a_sentence(here, toy_run, tmp_path):
+    shutil.copytree(toy_run / "model", tmp_path / "model")
+    (tmp_path / "model" / "sample.tsv").write_text(" \t \n", "utf-8")
+    assert_one_line(here("serve", tmp_path / "model"), "sample.tsv", "no sentence")
+
+
+def test_a_depth_that_the_engine_cannot_run_is_left_out(toy_run, tmp_path):
+    there = package.load(toy_run)
+    tensors = {name: value.detach() for name, value in there.model.named_parameters()}
+    menu = DepthMenu.of([*(entry.subnetwork for entry in there.menu), SubNetwork.words(2, 2)])
+    depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), there.tokenizer)
+    folder = tmp_path / "model"
+    artifact.save(folder, there.model.config, tensors, there.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    with serving(folder, "--engine", "ctranslate2") as served:
+        assert served.translate("le chat dort.").json()["depth"] == "2-2"
+        refused = served.translate("le chat dort.", depth="2-2-words")
+        assert refused.status_code == 400
+        assert "each word has its own depth" in refused.json()["error"]
+        names = [one["name"] for one in served.client.get("/model").json()["pairs"]["fr-en"]["depths"]]
+        assert names == there.menu.names
 
 
 def test_a_port_that_is_taken(server, measured_run):

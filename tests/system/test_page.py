@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from serving import serving
+from running_server import serving
 
 pytest_plugins = ["made_servers", "made_classifiers"]
 
@@ -88,6 +88,25 @@ def test_the_grid_chooses_a_depth_by_mouse_and_by_keys(server, open_page):
     page.click("#by-ms")
     assert "92.0" not in page.text_content("[data-depth='2-1']")
     assert page.get_attribute("#by-ms", "aria-pressed") == "true"
+
+
+def test_a_selector_is_one_more_choice_for_keys_too(server, open_page):
+    page = open_page(server.url)
+    page.evaluate("() => { state.pair.has_selector = true; draw_grid(); }")
+    page.locator("[data-depth='2-2']").press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.depth") == "auto"
+    assert page.get_attribute("[data-depth='auto']", "aria-checked") == "true"
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.dataset.depth") == "2-2"
+    assert page.locator("[aria-checked='true']").count() == 1
+
+
+def test_nothing_comes_after_the_text_was_cleared(server, open_page):
+    page = open_page(server.url)
+    page.evaluate("() => { $('text').value = 'le chat dort. '.repeat(100); translate(); }")
+    page.evaluate("() => { $('text').value = ''; translate(); }")
+    page.wait_for_load_state("networkidle")
+    assert page.text_content("#output") == ""
 
 
 def test_everything_can_be_reached_by_tab(server, open_page):

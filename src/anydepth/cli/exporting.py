@@ -53,8 +53,8 @@ def export(
 ) -> None:
     """Take one depth out of a model, for CTranslate2, ONNX or anydepth, and check it on the spot.
 
-    In float32 each translation of the sample must have the same tokens as the source model's, or nothing is
-    written. With other numbers the difference in BLEU is printed.
+    In float32 each translation of the sample must have the same tokens as the source model's, save where two were
+    as likely, or nothing is written. With other numbers the difference in BLEU is printed.
     """
     from anydepth.deploy.engines import cores
     from anydepth.deploy.export import Asked
@@ -64,16 +64,19 @@ def export(
 
     translator = load_model(model, "cpu", threads)
     if pair is not None:
-        one, dash, other = pair.partition("-")
-        if not dash:
-            raise UserError(f"{pair!r} is no language pair: write it as en-fr")
-        translator = translator.between(one, other)
+        found = next((one for one in translator.pairs if one.name == pair), None)
+        if found is None:
+            known = ", ".join(one.name for one in translator.pairs)
+            raise UserError(f"this model has no language pair {pair!r}; it has: {known}")
+        translator = translator.between(found.source, found.target)
     translator.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(translator, model or model_in_the_box(), source, reference, sentences)
     with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
         result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
     _tell(result, quantize)
+    if chosen == "all" and translator.selector is not None:
+        errors.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     errors.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 

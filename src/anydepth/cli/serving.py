@@ -40,7 +40,7 @@ def serve(
         int, typer.Option(min=1, help="Sub-words of a sentence; a longer one is divided at commas or words.")
     ] = 128,
     queue_limit: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then clients get 429.")] = 2000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds until a request is given up.")] = 60,
     api_keys: Annotated[
         Path | None,
         typer.Option(help="A file with a key per line: only who knows one is served.", show_default=False),

@@ -123,20 +123,20 @@ class CTranslate2Engine:
     def _convert(self, sub: SubNetwork) -> ctranslate2.Translator:
         with tempfile.TemporaryDirectory() as folder:
             write(convert(self.loaded.model, sub, self._pieces), Path(folder), self.quantization)
-            return self._open(Path(folder))
+            return self._open(Path(folder), self.quantization)
 
     def take(self, sub: SubNetwork, folder: Path) -> None:
-        """Run this sub-network from a folder that it was written to."""
-        self._converted[sub] = self._open(folder)
+        """Run this sub-network from a folder that it was written to, in that folder's type or the nearest there is."""
+        self._converted[sub] = self._open(folder, "default")
 
-    def _open(self, folder: Path) -> ctranslate2.Translator:
+    def _open(self, folder: Path, compute_type: str) -> ctranslate2.Translator:
         device = next(self.loaded.model.parameters()).device
         try:
             return ctranslate2.Translator(
                 str(folder),
                 device=device.type,
                 device_index=device.index or 0,
-                compute_type=self.quantization,
+                compute_type=compute_type,
                 inter_threads=self.threads,
                 intra_threads=1,
             )

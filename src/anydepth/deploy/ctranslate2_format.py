@@ -78,7 +78,7 @@ def write(spec: TransformerSpec, folder: Path, quantization: str | None = None) 
 
 
 def available() -> frozenset[str]:
-    """The types that this CPU computes in as they are; others work, changed into one of these."""
+    """The types that this CPU computes in; a folder in another is changed into one of these when it is loaded."""
     return frozenset(ctranslate2.get_supported_compute_types("cpu"))
 
 

@@ -1,6 +1,7 @@
 """Export: one depth of a model alone, for another engine or for anydepth itself, checked as soon as it is written."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from anydepth import __version__
 from anydepth.artifact import load, save
 from anydepth.deploy.checking import Check, check
 from anydepth.deploy.export_card import export_card
+from anydepth.deploy.sample import NAME as SAMPLE
 from anydepth.deploy.sample import Sample
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.errors import UserError
@@ -116,14 +118,12 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
         raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
     if asked.depth == ALL and to != "anydepth":
         raise UserError(f"{to} has one depth per model: name one, such as --depth {asked.translator.menu.deepest.name}")
-    _check_free(out)
+    _check_free(out, asked.translator)
     with atomic_folder(out) as folder:
         if to == "anydepth":
             folder.rmdir()
         exported = FORMATS[to](asked, folder)
-        depth = asked.translator.menu.default.name if asked.depth == ALL else asked.depth
-        there = exported.menu.default.name if to == "anydepth" else depth
-        result = check(asked.translator, exported, depth, there, sample)
+        result = _checked(asked, exported, sample)
         if asked.quantization == "float32" and result.wrong:
             one = result.wrong[0]
             raise UserError(
@@ -132,6 +132,17 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
             )
         _add_our_files(asked, to, folder)
     return result
+
+
+def _checked(asked: Asked, exported: Translator, sample: Sample) -> Check:
+    """Of all depths, the one that is worst off."""
+    names = asked.translator.menu.names if asked.depth == ALL else [asked.depth]
+    there = {
+        name: name if asked.depth == ALL or name in exported.menu.names else exported.menu.default.name
+        for name in names
+    }
+    checks = [check(asked.translator, exported, name, there[name], sample) for name in names]
+    return min(checks, key=lambda one: (-len(one.wrong), one.same))
 
 
 def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
@@ -148,13 +159,19 @@ def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
         "facts": {} if translator.folder is None else read_config(translator.folder).facts,
     }
     (folder / MARK).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    own = translator.folder and translator.folder / SAMPLE
+    if own and own.is_file() and to == "anydepth":
+        shutil.copy(own, folder / SAMPLE)
     if to != "anydepth":
         (folder / translator.tokenizer.file_name).write_bytes(translator.tokenizer.to_bytes())
         (folder / "README.md").write_text(export_card(record, asked.entry), "utf-8")
 
 
-def _check_free(out: Path) -> None:
-    """An earlier export may be replaced; nothing else."""
+def _check_free(out: Path, translator: Translator) -> None:
+    """An earlier export may be replaced; nothing else, and least of all the model itself."""
+    source = translator.folder and translator.folder.resolve()
+    if source and (out.resolve() == source or out.resolve() in source.parents or source in out.resolve().parents):
+        raise UserError(f"{out} is where the model itself is: give another folder with --out")
     if out.is_dir() and not any(out.iterdir()):
         return
     if out.exists() and not (out / MARK).is_file():

@@ -10,7 +10,7 @@ CTRANSLATE2 = """import ctranslate2
 import sentencepiece
 
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
-model = ctranslate2.Translator(".", compute_type="{quantization}", inter_threads=2, intra_threads=1)
+model = ctranslate2.Translator(".", inter_threads=2, intra_threads=1)
 text = "{text}"
 pieces = {tag}tokenizer.encode(text, out_type=str)
 best = model.translate_batch([pieces], beam_size=1, max_input_length=0)[0].hypotheses[0]
@@ -64,7 +64,7 @@ def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
         + (f"; before that, the model had {measured} at this depth." if measured else "."),
         *([facts["about"]["text"]] if "about" in facts else []),
         f"Run it in this folder, with `pip install {packages}`:",
-        f"```python\n{program.format(quantization=record['quantization'], text='...', tag=tag)}\n```",
+        f"```python\n{program.format(text='...', tag=tag)}\n```",
         "## Data",
         "\n".join(data) or "Not recorded.",
     ]

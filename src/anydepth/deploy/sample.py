@@ -26,24 +26,32 @@ def find_sample(
     if source is not None:
         sources = list(read_lines(source))
         references = None if reference is None else list(read_lines(reference))
-        if not sources:
-            raise UserError(f"{source} is empty: give sentences to check the export with")
         if references is not None and len(references) != len(sources):
             raise UserError(f"{source} has {len(sources):,} lines, {reference} {len(references):,}: they must match")
-        return Sample(sources[:size], None if references is None else references[:size], source.name)
+        return _without_blanks(Sample(sources[:size], None if references is None else references[:size], source.name))
     if reference is not None:
         raise UserError("--reference comes with --source: give both, or neither")
     own = [] if translator.folder is None else [translator.folder / NAME]
     for path in own:
         if path.is_file():
             pairs = [line.partition("\t") for line in read_lines(path)][:size]
-            return Sample([pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model")
+            found = Sample([pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model")
+            return _without_blanks(found)
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
     if translator.pair is None and all(path.is_file() for path in valid):
         sources, targets = (list(read_lines(path))[:size] for path in valid)
         if sources and len(sources) == len(targets):
             return Sample(sources, targets, "the run's validation text")
     return Sample(_at_random(translator, min(size, 100)), None, "sub-words at random")
+
+
+def _without_blanks(sample: Sample) -> Sample:
+    """A blank line is no test of anything."""
+    kept = [i for i, text in enumerate(sample.sources) if text.strip()]
+    if not kept:
+        raise UserError(f"{sample.origin} has no sentence in it to try the model on: give another")
+    references = None if sample.references is None else [sample.references[i] for i in kept]
+    return Sample([sample.sources[i] for i in kept], references, sample.origin)
 
 
 def _at_random(translator: Translator, size: int) -> list[str]:

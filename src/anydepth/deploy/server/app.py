@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from anydepth import __version__
 from anydepth.deploy.server.classifying import Classifying
-from anydepth.deploy.server.documentation import DESCRIPTION, body_of, errors
+from anydepth.deploy.server.documentation import DESCRIPTION, ClassifyAnswer, TranslateAnswer, body_of, errors
 from anydepth.deploy.server.errors import ApiError
 from anydepth.deploy.server.metrics import Metrics
 from anydepth.deploy.server.queue import Queue
@@ -46,7 +46,7 @@ def make_app(work: Translating | Classifying, workers: Workers, settings: Settin
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await workers.warm_up(work.warm_up)
+        await workers.get_ready()
         yield
         await queue.drain()
         workers.close()
@@ -58,7 +58,6 @@ def make_app(work: Translating | Classifying, workers: Workers, settings: Settin
         lifespan=lifespan,
         exception_handlers=HANDLERS | {HTTPException: _on_http_error},
     )
-    app.state.queue, app.state.metrics = queue, metrics
     _add_common_routes(app, work, metrics, settings)
     if isinstance(work, Translating):
         _add_translation(app, work, settings)
@@ -116,9 +115,10 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         summary="Translate a text or several",
         tags=["LibreTranslate"],
         openapi_extra=body,
-        responses=errors(400, 403, 413, 415, 429, 503),
+        response_model=TranslateAnswer,
+        responses=errors(400, 403, 408, 413, 415, 429, 503),
     )
-    async def translate(request: Request) -> JSONResponse:
+    async def translate(request: Request) -> Response:
         began = time.perf_counter()
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
@@ -129,7 +129,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         summary="Translate a text, sentence by sentence, a JSON object per line",
         tags=["anydepth"],
         openapi_extra=body,
-        responses=errors(400, 403, 413, 415, 429),
+        responses=errors(400, 403, 408, 413, 415, 429),
     )
     async def translate_stream(request: Request) -> Response:
         began = time.perf_counter()
@@ -142,7 +142,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         summary="The model's source language; nothing is detected",
         tags=["LibreTranslate"],
         openapi_extra=body_of(DetectRequest),
-        responses=errors(400, 403, 413, 415),
+        responses=errors(400, 403, 408, 413, 415),
     )
     async def detect(request: Request) -> list[dict[str, Any]]:
         fields = await read_fields(request, limits)
@@ -157,9 +157,10 @@ def _add_classification(app: FastAPI, work: Classifying, settings: Settings) -> 
         summary="Classify a text or several",
         tags=["anydepth"],
         openapi_extra=body_of(ClassifyRequest),
-        responses=errors(400, 403, 413, 415, 429, 503),
+        response_model=ClassifyAnswer,
+        responses=errors(400, 403, 408, 413, 415, 429, 503),
     )
-    async def classify(request: Request) -> JSONResponse:
+    async def classify(request: Request) -> Response:
         began = time.perf_counter()
         fields = await read_fields(request, settings.limits)
         _check_key(request, fields, settings)

@@ -19,13 +19,14 @@ from anydepth.infer.classifier import Classification, Classifier, ExplainedWord
 class Classifying:
     def __init__(self, classifier: Classifier, settings: Settings) -> None:
         self.classifier, self.settings = classifier, settings
+        classifier.menu[settings.depth]
+        if settings.budget is not None:
+            raise UserError("a budget is for models that translate; this one classifies: leave it out")
+        for name in classifier.menu.names:
+            classifier.classify(["."], depth=name)  # the first time takes longest
 
     def attach(self, queue: Queue, metrics: Metrics) -> None:
         self.queue, self.metrics = queue, metrics
-
-    def warm_up(self) -> None:
-        for name in self.classifier.menu.names:
-            self.classifier.classify(["."], depth=name)
 
     async def classify(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
         texts, as_list = texts_of(fields, self.settings.limits)
@@ -36,6 +37,7 @@ class Classifying:
             self.classifier.check_scale(entry.name, scale)
         except UserError as error:
             raise ApiError(400, f"Invalid request: {error}") from error
+        self.queue.check_room(len(texts))
         results = self.queue.add(Task(entry.name, words=flag_field(fields, "words"), scale=scale), texts)
         self.metrics.texts.labels(entry.name).inc(len(texts))
         self.metrics.characters.inc(sum(map(len, texts)))

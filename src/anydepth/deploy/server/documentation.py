@@ -16,9 +16,53 @@ class ErrorAnswer(BaseModel):
     error: str = Field(description="What is wrong.")
 
 
+class Detected(BaseModel):
+    language: str
+    confidence: float = Field(description="0: it is the model's only source language, nothing was detected.")
+
+
+class TranslateAnswer(BaseModel):
+    """For a list of texts, every field but the last two is a list, too."""
+
+    translatedText: str | list[str]  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+    detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
+    depth: str | list[str] = Field(description="What ran; empty if there was nothing to translate.")
+    milliseconds: float
+    engine: str
+
+
+class WordAnswer(BaseModel):
+    text: str
+    depth: int
+
+
+class LabelAnswer(BaseModel):
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    mean_depth: float
+    cut: bool = Field(description="The text is longer than the model reads.")
+    words: list[WordAnswer] | None = None
+
+
+class OneClassified(LabelAnswer):
+    depth: str
+    milliseconds: float
+
+
+class ManyClassified(BaseModel):
+    results: list[LabelAnswer]
+    depth: str
+    milliseconds: float
+
+
+ClassifyAnswer = OneClassified | ManyClassified
+
 MEANINGS = {
     400: "The request makes no sense.",
     403: "The API key is missing or wrong.",
+    408: "The client did not send it in time.",
     413: "The body is too large.",
     415: "Neither JSON nor a form.",
     429: "Too much is waiting; Retry-After says when to come back.",

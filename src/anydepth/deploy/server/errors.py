@@ -14,6 +14,13 @@ class BusyError(ApiError):
         super().__init__(429, "Slow down: too many requests are waiting", {"Retry-After": str(retry_after)})
 
 
+class LateError(ApiError):
+    """The client is too slow."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(408, f"The request was not sent within {seconds:g} seconds", {"Connection": "close"})
+
+
 class SlowError(ApiError):
     def __init__(self, seconds: float) -> None:
         super().__init__(503, f"Not ready within {seconds:g} seconds: try less text or another depth")

@@ -1,5 +1,6 @@
 """What a client may send: JSON or a form, with LibreTranslate's own words for what is missing or wrong."""
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from anydepth.deploy.server.errors import ApiError
+from anydepth.deploy.server.errors import ApiError, GoneError, LateError
 from anydepth.deploy.server.settings import Limits
 
 HEARD_OUT = 16  # times the allowed size
@@ -47,8 +48,18 @@ class DetectRequest(BaseModel):
 
 
 async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
-    """The fields of a request, as they came; a form has strings only."""
-    body = await _body(request, limits.body)
+    """The fields of a request, as they came; a form has strings only. What is in the address counts, too."""
+    return {**request.query_params, **await _fields_of_body(request, limits)}
+
+
+async def _fields_of_body(request: Request, limits: Limits) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(limits.sending):
+            body = await _body(request, limits.body)
+    except TimeoutError:
+        raise LateError(limits.sending) from None
+    except ClientDisconnect:
+        raise GoneError from None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in (FORM, MULTIPART):
         return await _form(request, body)

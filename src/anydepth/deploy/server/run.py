@@ -20,24 +20,23 @@ from anydepth.deploy.server.workers import Source, Workers
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
 
+MOST_CONNECTIONS = 1000
+
 
 def build(given: Path, source: Source, workers: int, settings: Settings) -> FastAPI:
     """The application for a model. Whatever is wrong with the set-up is found here, before it answers anyone."""
     torch.set_num_threads(1)
     model = source.load(workers)
-    running = Workers(model, source, workers)
     if isinstance(model, Classifier):
         if source.engine != "torch":
             raise UserError(f"{source.engine} takes models that translate; this one classifies: use --engine torch")
-        model.menu[settings.depth]
-        return make_app(Classifying(model, settings), running, settings)
+        return make_app(Classifying(model, settings), Workers(model, source, workers), settings)
     if not model.translates:
         raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
-    if settings.depth is not None and settings.depth != "auto" and not model.must_choose:
-        model.menu[settings.depth]
     pair = model.pairs[0]
     of_pair = model.between(pair.source, pair.target) if model.must_choose else model
-    return make_app(Translating(model, settings, find_sample(of_pair, given)), running, settings)
+    work = Translating(model, settings, find_sample(of_pair, given))
+    return make_app(work, Workers(model, source, workers), settings)
 
 
 class _Server(uvicorn.Server):
@@ -55,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         (family, *_), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot serve on {host}:{port} ({reason}): give another --port or --host") from error
 
@@ -68,6 +67,7 @@ def run(app: FastAPI, listening: socket.socket, patience: int) -> None:
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=patience,
+        limit_concurrency=MOST_CONNECTIONS,
         lifespan="on",
     )
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:  # uvloop, where there is one

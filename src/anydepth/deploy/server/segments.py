@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sentencex
 
-LINE_ENDS = re.compile(r"(\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029])")
+BREAKS = re.compile(r"(\r\n|[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029])")
 CLAUSE_ENDS = re.compile(r"[,;:)\]»”—–…،、，；：。！？]\s*|\s+-\s+")
 WORD_ENDS = re.compile(r"\s+")
 Fits = Callable[[str], bool]
@@ -31,7 +31,7 @@ class Segment:
 
 def split(text: str, language: str, fits: Fits) -> list[Segment]:
     """Sentences, in order. What is too long for the model is divided further, at clauses where there are any."""
-    return [_segment(piece) for line in LINE_ENDS.split(text) if line for piece in _pieces(line, language, fits)]
+    return [_segment(piece) for line in BREAKS.split(text) if line for piece in _pieces(line, language, fits)]
 
 
 def _pieces(line: str, language: str, fits: Fits) -> Iterator[str]:

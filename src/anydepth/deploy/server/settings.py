@@ -13,6 +13,7 @@ class Limits:
     alternatives: int = 5
     body: int = 1 << 20  # bytes
     seconds: float = 60.0  # until a request is given up
+    sending: float = 10.0  # seconds that a client may take to send one
     waiting: int = 2_000  # sentences in the queue, beyond which new requests are turned away
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from babel import Locale
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from anydepth.deploy.sample import Sample
-from anydepth.deploy.server.depths import Depths, time_depths
-from anydepth.deploy.server.errors import ApiError
+from anydepth.deploy.server.about import EXAMPLES, depths_of, frontend_settings, language_name, languages
+from anydepth.deploy.server.depths import Depths
+from anydepth.deploy.server.errors import ApiError, SlowError
+from anydepth.deploy.server.logs import LOG
 from anydepth.deploy.server.metrics import Metrics
 from anydepth.deploy.server.queue import Queue
 from anydepth.deploy.server.requests import alternatives_of, number_field, text_field, texts_of
@@ -22,17 +23,17 @@ from anydepth.deploy.server.settings import Settings
 from anydepth.deploy.server.waiting import all_of
 from anydepth.deploy.server.workers import Task
 from anydepth.errors import UserError
+from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import Translator
 from anydepth.text.tokenizer import encodable
 
 TEXT, AUTO_SOURCE = "text", "auto"
-SHORT = 2_000  # characters
-LANGUAGE_NAMES = Locale("en").languages
+SHORT = 1_000  # characters
 
 
 @dataclass
 class Piece:
-    """A sentence of a request, where it runs, and the translations that came of it, the best first."""
+    """A sentence of a request, where it runs, and the translations that come of it, the best first."""
 
     segment: Segment
     depth: str = ""
@@ -43,13 +44,24 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a request asks for, checked."""
+
+    texts: list[str]
+    as_list: bool
+    pair: LanguagePair
+    detected: bool  # the source language was left to us
+    alternatives: int
+    depth: str | None
+    budget: float | None  # seconds
+
+
+@dataclass(frozen=True)
 class Job:
     """A request that has begun: its texts as pieces."""
 
+    asked: Asked
     texts: list[list[Piece]]
-    as_list: bool
-    alternatives: int
-    detected: str | None  # the source language, if the client left it to us
 
     @property
     def pieces(self) -> list[Piece]:
@@ -61,152 +73,149 @@ class Job:
 
 
 class Translating:
+    """Everything that takes long is done when it is made, and whatever is wrong with the set-up is found then."""
+
     def __init__(self, translator: Translator, settings: Settings, sample: Sample) -> None:
         self.translator, self.settings, self.sample = translator, settings, sample
-        chosen = translator.pairs if translator.must_choose else translator.pairs[:1]
-        several = len(translator.pairs) > 1
-        self._of_pair = {
-            pair.name: translator.between(pair.source, pair.target) if several else translator for pair in chosen
-        }
-        self._depths: dict[str, Depths] = {}
+        self._depths: dict[LanguagePair, Depths] = {}
+        for pair in translator.pairs if translator.must_choose else translator.pairs[:1]:
+            one = translator.between(pair.source, pair.target) if len(translator.pairs) > 1 else translator
+            self._depths[pair] = Depths(one, pair, settings, sample)
 
     def attach(self, queue: Queue, metrics: Metrics) -> None:
         self.queue, self.metrics = queue, metrics
 
-    def warm_up(self) -> None:
-        """Each depth runs before anyone waits for it, and is timed on the way."""
-        for name, translator in self._of_pair.items():
-            timing = time_depths(translator, self.sample, self.settings.beam)
-            self._depths[name] = Depths(translator, self.settings, timing)
-
     async def translate(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
-        job = await self._begin(request, fields)
+        asked = self._asked(fields)
+        job = await self._begin(request, asked)
         await all_of(job.results, request, self.settings.limits.seconds, self.metrics)
         answer: dict[str, Any] = {"translatedText": [_joined(text, 0) for text in job.texts]}
-        if job.alternatives:
-            answer["alternatives"] = [_alternatives(text, job.alternatives) for text in job.texts]
-        if job.detected:
-            answer["detectedLanguage"] = [_detected(job.detected) for _ in job.texts]
+        if asked.alternatives:
+            answer["alternatives"] = [_alternatives(text, asked.alternatives) for text in job.texts]
+        if asked.detected:
+            answer["detectedLanguage"] = [_detected(asked.pair.source) for _ in job.texts]
         answer["depth"] = [_depths_of(text) for text in job.texts]
-        if not job.as_list:
+        if not asked.as_list:
             answer = {name: values[0] for name, values in answer.items()}
-        return answer | {"milliseconds": round(1000 * (time.perf_counter() - began), 2), "engine": self.engine}
+        return answer | {"milliseconds": _since(began), "engine": self.engine}
 
     async def stream(self, request: Request, fields: dict[str, Any], began: float) -> Response:
         if isinstance(fields.get("q"), list):
             raise ApiError(400, "Invalid request: a stream is of one text")
-        job = await self._begin(request, fields)
+        job = await self._begin(request, self._asked({**fields, "alternatives": None}))
         return StreamingResponse(self._lines(job, began), media_type="application/x-ndjson")
 
     async def _lines(self, job: Job, began: float) -> AsyncIterator[str]:
+        """A line for each piece as it becomes ready; the status has been sent, so that errors are lines too."""
+        ended = False
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 for piece in job.pieces:
                     if piece.result is not None:
                         await piece.result
                     text = piece.segment.around(piece.translations()[0])
-                    yield json.dumps({"text": text, "depth": piece.depth}, ensure_ascii=False) + "\n"
-            taken = round(1000 * (time.perf_counter() - began), 2)
-            yield json.dumps({"done": True, "milliseconds": taken, "engine": self.engine}) + "\n"
+                    yield _line(text=text, depth=piece.depth)
+            ended = True
+            yield _line(done=True, milliseconds=_since(began), engine=self.engine)
         except TimeoutError:
-            yield json.dumps({"error": "not ready in time"}) + "\n"
+            ended = True
+            yield _line(error=SlowError(self.settings.limits.seconds).message)
+        except UserError as error:
+            ended = True
+            yield _line(error=f"Invalid request: {error}")
+        except Exception as error:
+            ended = True
+            LOG.error("failure", exc_info=error)
+            yield _line(error="Cannot translate text: the server's log says why")
         finally:
             for result in job.results:
                 result.cancel()
+            if not ended:
+                self.metrics.cancelled.inc()
 
     @property
     def engine(self) -> str:
         return self.translator.engine.name
 
-    async def _begin(self, request: Request, fields: dict[str, Any]) -> Job:
-        """Everything that can be wrong is found before anything waits in the queue."""
-        limits = self.settings.limits
-        texts, as_list = texts_of(fields, limits)
+    def _asked(self, fields: dict[str, Any]) -> Asked:
+        texts, as_list = texts_of(fields, self.settings.limits)
         source, target = text_field(fields, "source", required=True), text_field(fields, "target", required=True)
         wanted = text_field(fields, "format") or TEXT
         if wanted != TEXT:
             raise ApiError(400, f"{_shown(wanted)} format is not supported")
-        alternatives = alternatives_of(fields, limits)
-        depth, budget_ms = text_field(fields, "depth"), number_field(fields, "budget_ms", positive=True)
+        alternatives = alternatives_of(fields, self.settings.limits)
+        depth, budget = text_field(fields, "depth"), number_field(fields, "budget_ms", positive=True)
         pair = self._pair(str(source), str(target))
-        chosen = self._depths[pair]
-        pieces = await self._pieces(texts, pair)
-        running = [piece for text in pieces for piece in text if piece.segment.is_for_the_model]
-        budget = None if budget_ms is None else budget_ms / 1000
-        depths = chosen.choose([piece.segment.text for piece in running], depth, budget)
-        beam = max(self.settings.beam, alternatives + 1)
-        for piece, name in zip(running, depths, strict=True):
-            piece.depth = name
-        self._add(running, pair, beam, alternatives + 1)
+        seconds = None if budget is None else budget / 1000
+        return Asked(texts, as_list, pair, source == AUTO_SOURCE, alternatives, depth, seconds)
+
+    async def _begin(self, request: Request, asked: Asked) -> Job:
+        """Everything that can be wrong is found before anything waits in the queue."""
+        characters = sum(map(len, asked.texts))
+        # to split much text takes so long that others would notice
+        texts = self._planned(asked) if characters < SHORT else await asyncio.to_thread(self._planned, asked)
+        running = [piece for text in texts for piece in text if piece.depth]
+        self._add(running, asked)
         request.state.log |= {
             "texts": len(texts),
             "sentences": len(running),
-            "characters": sum(map(len, texts)),
-            "depth": ", ".join(dict.fromkeys(depths)),
+            "characters": characters,
+            "depth": ", ".join(dict.fromkeys(piece.depth for piece in running)),
         }
-        self.metrics.characters.inc(sum(map(len, texts)))
-        return Job(pieces, as_list, alternatives, pair.partition("-")[0] if source == AUTO_SOURCE else None)
+        self.metrics.characters.inc(characters)
+        return Job(asked, texts)
 
-    def _add(self, pieces: Sequence[Piece], pair: str, beam: int, nbest: int) -> None:
+    def _planned(self, asked: Asked) -> list[list[Piece]]:
+        """The texts in pieces, each with its depth if there is anything to translate in it."""
+        texts = [[Piece(segment) for segment in self._split(text, asked.pair)] for text in asked.texts]
+        running = [piece for text in texts for piece in text if piece.segment.is_for_the_model]
+        sentences = [piece.segment.text for piece in running]
+        names = self._of(asked.pair).choose(sentences, asked.depth, asked.budget)
+        for piece, name in zip(running, names, strict=True):
+            piece.depth = name
+        return texts
+
+    def _add(self, pieces: Sequence[Piece], asked: Asked) -> None:
         """All of them, or, if the queue is too full for all, none."""
+        self.queue.check_room(len(pieces))
+        pair = (asked.pair.source, asked.pair.target) if self.translator.must_choose else None
+        beam, nbest = max(self.settings.beam, asked.alternatives + 1), asked.alternatives + 1
         of_depth: dict[str, list[Piece]] = {}
         for piece in pieces:
             of_depth.setdefault(piece.depth, []).append(piece)
-        added: list[asyncio.Future[Any]] = []
-        try:
-            for depth, group in of_depth.items():
-                task = Task(depth, pair if self.translator.must_choose else None, beam, nbest)
-                results = self.queue.add(task, [piece.segment.text for piece in group])
-                added += results
-                for piece, result in zip(group, results, strict=True):
-                    piece.result = result
-                self.metrics.texts.labels(depth).inc(len(group))
-        except ApiError:
-            for result in added:
-                result.cancel()
-            raise
+        for depth, group in of_depth.items():
+            results = self.queue.add(Task(depth, pair, beam, nbest), [piece.segment.text for piece in group])
+            for piece, result in zip(group, results, strict=True):
+                piece.result = result
+            self.metrics.texts.labels(depth).inc(len(group))
 
-    def _pair(self, source: str, target: str) -> str:
-        """The name of the language pair; where the source is left to us, there must be one only."""
-        names = [(pair.source, pair.target, pair.name) for pair in self.translator.pairs]
-        if target not in {of for _, of, _ in names}:
-            raise ApiError(400, f"{_shown(target)} is not supported")
-        fitting = [one for one in names if one[1] == target and source in (one[0], AUTO_SOURCE)]
-        if not fitting:
-            raise ApiError(400, f"{_shown(source)} is not supported")
-        if len(fitting) > 1 and self.translator.must_choose:
-            known = ", ".join(one[0] for one in fitting)
-            raise ApiError(400, f"Invalid request: the source language is not detected, name one of {known}")
-        return fitting[0][2] if fitting[0][2] in self._of_pair else next(iter(self._of_pair))
+    def _of(self, pair: LanguagePair) -> Depths:
+        return self._depths.get(pair) or next(iter(self._depths.values()))
 
-    async def _pieces(self, texts: Sequence[str], pair: str) -> list[list[Piece]]:
-        """To split much text takes so long that others would notice."""
-
-        def made() -> list[list[Piece]]:
-            return [[Piece(segment) for segment in self._split(text, pair)] for text in texts]
-
-        return made() if sum(map(len, texts)) < SHORT else await asyncio.to_thread(made)
-
-    def _split(self, text: str, pair: str) -> list[Segment]:
-        translator = self._of_pair[pair]
-        longest = min(translator.longest_source, self.settings.limits.sentence)
-
-        def fits(piece: str) -> bool:
-            return len(piece) <= longest // 4 or len(translator.tokenizer.encode(piece)) <= longest
-
-        return split(encodable(text).replace("\0", " "), pair.partition("-")[0], fits)
-
-    def languages(self) -> list[dict[str, Any]]:
+    def _pair(self, source: str, target: str) -> LanguagePair:
+        """Where the source is left to us, there must be one only."""
         pairs = self.translator.pairs
-        codes = dict.fromkeys(code for pair in pairs for code in (pair.source, pair.target))
-        return [
-            {
-                "code": code,
-                "name": LANGUAGE_NAMES.get(code, code),
-                "targets": [pair.target for pair in pairs if pair.source == code],
-            }
-            for code in codes
-        ]
+        known = {code for pair in pairs for code in (pair.source, pair.target)}
+        for code in (source, target):
+            if code not in known and code != AUTO_SOURCE:
+                raise ApiError(400, f"{_shown(code)} is not supported")
+        fitting = [pair for pair in pairs if pair.target == target and source in (pair.source, AUTO_SOURCE)]
+        if not fitting:
+            into, of = (f"{language_name(code)} ({code})" for code in (target, source))
+            raise ApiError(400, f"{into} is not available as a target language from {of}")
+        if len(fitting) > 1 and self.translator.must_choose:
+            names = ", ".join(pair.source for pair in fitting)
+            raise ApiError(400, f"Invalid request: the source language is not detected, name one of {names}")
+        return fitting[0]
+
+    def _split(self, text: str, pair: LanguagePair) -> list[Segment]:
+        translator = self._of(pair).translator
+        longest = min(translator.longest_source, self.settings.limits.sentence)
+        return split(
+            encodable(text).replace("\0", " "),
+            pair.source,
+            lambda piece: len(translator.tokenizer.encode(piece)) <= longest,
+        )
 
     def detected(self) -> list[dict[str, Any]]:
         sources = dict.fromkeys(pair.source for pair in self.translator.pairs)
@@ -214,63 +223,28 @@ class Translating:
             raise ApiError(400, "Invalid request: this server does not detect languages")
         return [_detected(next(iter(sources)))]
 
+    def languages(self) -> list[dict[str, Any]]:
+        return languages(self.translator.pairs)
+
     def frontend_settings(self) -> dict[str, Any]:
-        pair = self.translator.pairs[0]
-        sides = {"source": pair.source, "target": pair.target}
-        return {
-            "charLimit": self.settings.limits.characters,
-            "frontendTimeout": 500,
-            "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
-            "language": {side: {"code": code, "name": LANGUAGE_NAMES.get(code, code)} for side, code in sides.items()},
-        }
+        return frontend_settings(self.translator.pairs[0], self.settings.limits.characters)
 
     def about(self) -> dict[str, Any]:
-        pairs = {name: self._about_pair(depths) for name, depths in self._depths.items()}
+        examples = self.sample.sources[:EXAMPLES] if self.sample.references else []
+        limits = self.settings.limits
         return {
             "kind": "translation",
             "engine": self.engine,
             "languages": self.languages(),
-            "pairs": pairs,
-            "limits": {
-                "characters": self.settings.limits.characters,
-                "alternatives": self.settings.limits.alternatives,
-            },
-        }
-
-    def _about_pair(self, depths: Depths) -> dict[str, Any]:
-        translator, timing = depths.translator, depths.timing
-        on = translator.menu.measured_on
-        return {
-            "source": translator.languages[0],
-            "target": translator.languages[1],
-            "default": self.settings.depth or translator.menu.default.name,
-            "has_selector": _has_selector(translator),
-            "has_budget": depths.why_no_budget is None,
-            "times_from": timing.origin,
-            "measured_on": on.get("test_set", on.get("reference", "")),
-            "examples": self.sample.sources[:5] if self.sample.references else [],
-            "depths": [
-                {
-                    "name": entry.name,
-                    "encoder": len(entry.subnetwork.encoder),
-                    "decoder": len(entry.subnetwork.decoder),
-                    "bleu": entry.quality.get("bleu"),
-                    "chrf": entry.quality.get("chrf"),
-                    "ms": timing.milliseconds(entry.name),
-                    "parameters": translator.parameters(entry.name),
-                }
-                for entry in translator.menu
-            ],
+            "pairs": {pair.name: depths_of(depths, examples) for pair, depths in self._depths.items()},
+            "limits": {"characters": limits.characters, "alternatives": limits.alternatives},
         }
 
 
 def _joined(text: list[Piece], rank: int) -> str:
     """The translation made of each piece's `rank`-th best, or its last where there are fewer."""
-    return "".join(
-        piece.segment.around(found[min(rank, len(found) - 1)]) for piece in text for found in [piece.translations()]
-    )
+    found = [(piece, piece.translations()) for piece in text]
+    return "".join(piece.segment.around(one[min(rank, len(one) - 1)]) for piece, one in found)
 
 
 def _alternatives(text: list[Piece], count: int) -> list[str]:
@@ -287,11 +261,12 @@ def _detected(language: str) -> dict[str, Any]:
     return {"confidence": 0.0, "language": language}
 
 
-def _has_selector(translator: Translator) -> bool:
-    try:
-        return translator.selector is not None
-    except UserError:  # one that is damaged: depths can still be named
-        return False
+def _line(**content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _since(began: float) -> float:
+    return round(1000 * (time.perf_counter() - began), 2)
 
 
 def _shown(text: str) -> str:

@@ -27,7 +27,8 @@ async def all_of(
         raise SlowError(seconds)
     finally:
         hung_up.cancel()
-        everything.cancel()
+        for result in results:
+            result.cancel()
 
 
 async def _hung_up(request: Request) -> None:

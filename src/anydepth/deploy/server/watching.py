@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from anydepth.deploy.server.errors import ApiError, GoneError
 from anydepth.deploy.server.logs import LOG
 from anydepth.deploy.server.metrics import Metrics
+from anydepth.errors import UserError
+from anydepth.text.tokenizer import encodable
 
 HUNG_UP = 499  # as proxies log it; nobody receives it
 OTHER = "other"
@@ -41,6 +43,11 @@ class Watching:
 
         try:
             await self.app(scope, receive, sending)
+        except Exception as error:
+            LOG.error("failure", exc_info=error)
+            if status != HUNG_UP:  # the answer has begun
+                raise
+            await error_response(500, "Cannot translate text: the server's log says why")(scope, receive, sending)
         finally:
             seconds = time.perf_counter() - began
             route = scope["path"] if scope["path"] in self.routes else OTHER
@@ -51,7 +58,7 @@ class Watching:
 
 
 def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
+    return JSONResponse({"error": encodable(message)}, status, headers)
 
 
 async def on_api_error(request: Request, error: Exception) -> JSONResponse:
@@ -63,13 +70,13 @@ async def on_gone(request: Request, error: Exception) -> JSONResponse:
     return error_response(HUNG_UP, "the client has hung up")
 
 
-async def on_failure(request: Request, error: Exception) -> JSONResponse:
-    LOG.error("failure", exc_info=error)
-    return error_response(500, "Cannot translate text: the server's log says why")
+async def on_user_error(request: Request, error: Exception) -> JSONResponse:
+    """What a text or an option is refused with by what runs it."""
+    return error_response(400, f"Invalid request: {error}")
 
 
 HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
     ApiError: on_api_error,
     GoneError: on_gone,
-    Exception: on_failure,
+    UserError: on_user_error,
 }

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -43,19 +42,18 @@ class Task(NamedTuple):
     """What texts that go together have in common."""
 
     depth: str | None
-    pair: str | None = None  # of a model of several language pairs
+    pair: tuple[str, str] | None = None  # of a model of several
     beam: int = 1
     nbest: int = 1
     words: bool = False  # of a classifier: how deep each word went
     scale: float | None = None
-    lambda_: float | None = None
 
 
 def carry_out(model: Model, task: Task, texts: list[str]) -> list[Any]:
     """For each text what came of it: its best translations, or its label."""
     if isinstance(model, Classifier):
         return _classified(model, task, texts)
-    translator = model if task.pair is None else model.between(*task.pair.split("-"))
+    translator = model if task.pair is None else model.between(*task.pair)
     found = translator.hypotheses(
         texts, depth=task.depth, beam=task.beam, nbest=task.nbest, batch_size=len(texts), scores=task.beam > 1
     )
@@ -64,8 +62,8 @@ def carry_out(model: Model, task: Task, texts: list[str]) -> list[Any]:
 
 def _classified(model: Classifier, task: Task, texts: list[str]) -> list[Any]:
     if task.words:
-        return [model.explain(text, depth=task.depth, scale=task.scale, lambda_=task.lambda_) for text in texts]
-    found = model.classify(texts, depth=task.depth, scale=task.scale, lambda_=task.lambda_, batch_size=len(texts))
+        return [model.explain(text, depth=task.depth, scale=task.scale) for text in texts]
+    found = model.classify(texts, depth=task.depth, scale=task.scale, batch_size=len(texts))
     return [(one, None) for one in found]
 
 
@@ -85,21 +83,22 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.count, context, _begin, (self._source,))
 
-    async def warm_up(self, job: Callable[[], None]) -> None:
-        """Once before anyone waits for it; each process loads the model first."""
+    async def get_ready(self) -> None:
+        """Until each process has loaded the model."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, job)
         ready: set[int] = set()
         while self.processes and len(ready) < self.count:
             answers = (loop.run_in_executor(self._executor, _process) for _ in range(self.count))
             ready.update(await asyncio.gather(*answers))
 
     async def run(self, task: Task, texts: list[str]) -> list[Any]:
+        executor = self._executor
         try:
             return await self._submit(task, texts)
         except BrokenProcessPool:
-            broken, self._executor = self._executor, self._start()
-            broken.shutdown(wait=False, cancel_futures=True)
+            if self._executor is executor:  # the first batch that notices replaces it
+                self._executor = self._start()
+                executor.shutdown(wait=False, cancel_futures=True)
             return await self._submit(task, texts)
 
     async def _submit(self, task: Task, texts: list[str]) -> list[Any]:
