@@ -52,7 +52,8 @@ def by_hand(rng: random.Random) -> bytes:
         )
         depths = (b'"6-3"', b'"9-9"', b'"auto"', b"[]", b'"6-3-words"', b'"\\u0000"', b"1.5")
         body = b'{"q": %s, "source": %s, "target": %s, "depth": %s, "budget_ms": %s, "alternatives": %s}' % (
-            rng.choice(values), rng.choice((b'"fr"', b'"fr"', b'"\\ud800"', b"3")), rng.choice((b'"en"', b'"en"', b'"\\udfff"')),
+            rng.choice(values), rng.choice((b'"fr"', b'"fr"', b'"\\ud800"', b"3")),
+            rng.choice((b'"en"', b'"en"', b'"\\udfff"')),
             rng.choice(depths), rng.choice((b"1", b"-1", b'"x"', b"1e400", b"null")),
             rng.choice((b"0", b"3", b"99", b"-2", b'"two"', b"1.5", b"null")),
         )  # fmt: skip

@@ -1,4 +1,8 @@
-"""CTranslate2 behind the Translator: each depth in use is converted once; workers, not threads, use the cores."""
+"""CTranslate2 behind the Translator: each depth in use is converted once; workers, not threads, use the cores.
+
+It keeps the best of a beam by their probability, and we rank those by the length penalty: the first of an n-best list
+is the same as with our own search, the last may not be.
+"""
 
 import tempfile
 from collections import deque
