@@ -1,7 +1,7 @@
 """Train one Transformer, run it at any depth.
 
 import anydepth
-translator = anydepth.load("runs/demo")
+translator = anydepth.load("runs/demo")  # with engine="ctranslate2" it is faster
 translator.translate(["Bonjour tout le monde."], depth="3-1")
 anydepth.load("runs/reviews").classify(["a truly terrible thriller"])
 """
@@ -19,8 +19,19 @@ __all__ = ["UserError", "load"]
 __version__ = "0.1.0"
 
 
-def load(path: Path | str, device: str = "cpu") -> "Translator | Classifier":
-    """A Translator, or a Classifier, from a model folder or from the folder of a finished run."""
+def load(
+    path: Path | str | None = None, device: str = "cpu", engine: str = "torch", quantize: str | None = None
+) -> "Translator | Classifier":
+    """A Translator, or a Classifier, from a model folder or from the folder of a finished run; by default the model in
+    the box. Translators also run on the engine ctranslate2, there with numbers such as int8."""
     from anydepth.artifact import load_any  # PyTorch is imported only when it is needed
+    from anydepth.box import model_in_the_box
+    from anydepth.deploy.engines import on_engine
+    from anydepth.infer.classifier import Classifier
 
-    return load_any(path, device)
+    found = load_any(model_in_the_box() if path is None else path, device)
+    if isinstance(found, Classifier):
+        if engine != "torch":
+            raise UserError(f"{engine} takes models that translate; {path} classifies: use the engine torch")
+        return found
+    return on_engine(found, engine, None, quantize)

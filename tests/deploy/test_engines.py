@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import toy_pairs
@@ -80,6 +81,13 @@ def test_int8_translates_the_toy_language_as_well(toy):
     theirs = on_engine(toy, "ctranslate2", 1, "int8")
     assert theirs.engine.name == "ctranslate2 int8"
     assert theirs.translate(["le chat dort.", "un chien voit le chat."]) == ["the cat sleeps.", "a dog sees the cat."]
+
+
+def test_loading_with_an_engine(toy_run):
+    loaded = anydepth.load(toy_run, engine="ctranslate2", quantize="int8")
+    assert (loaded.engine.name, loaded.translate(["le chat dort."])) == ("ctranslate2 int8", ["the cat sleeps."])
+    with pytest.raises(UserError, match="classifies"):
+        anydepth.load(Path(__file__).parents[1] / "golden" / "classifier", engine="ctranslate2")
 
 
 def test_a_tag_goes_with_the_source(two_targets_run):
