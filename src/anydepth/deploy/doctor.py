@@ -99,8 +99,7 @@ def _engines(found: Findings) -> None:
             found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
     else:
         found.advice.append(
-            "without CTranslate2 translation runs on torch, which takes about twice as long: "
-            "pip install 'anydepth[ctranslate2]'"
+            "without CTranslate2 translation runs on torch, which takes longer: pip install 'anydepth[ctranslate2]'"
         )
     found.facts["engines and extras"] = rows
 
