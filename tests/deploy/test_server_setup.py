@@ -59,6 +59,7 @@ def test_the_page_and_the_documentation_name_no_other_address(server):
 
 
 def test_metrics_know_routes_and_depths_only(server):
+    server.translate("le chat.", depth="2-2")
     server.client.get("/some/secret/path")
     text = server.client.get("/metrics").text
     assert "secret" not in text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from anydepth.deploy.sample import Sample
 from anydepth.deploy.server.about import EXAMPLES, depths_of, frontend_settings, language_name, languages
@@ -20,7 +20,7 @@ from anydepth.deploy.server.queue import Queue
 from anydepth.deploy.server.requests import alternatives_of, number_field, text_field, texts_of
 from anydepth.deploy.server.segments import Segment, split
 from anydepth.deploy.server.settings import Settings
-from anydepth.deploy.server.waiting import all_of
+from anydepth.deploy.server.waiting import Lines, all_of
 from anydepth.deploy.server.workers import Task
 from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
@@ -103,11 +103,10 @@ class Translating:
         if isinstance(fields.get("q"), list):
             raise ApiError(400, "Invalid request: a stream is of one text")
         job = await self._begin(request, self._asked({**fields, "alternatives": None}))
-        return StreamingResponse(self._lines(job, began), media_type="application/x-ndjson")
+        return Lines(self._lines(job, began), job.results, self.metrics)
 
     async def _lines(self, job: Job, began: float) -> AsyncIterator[str]:
         """A line for each piece as it becomes ready; the status has been sent, so that errors are lines too."""
-        ended = False
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 for piece in job.pieces:
@@ -115,23 +114,19 @@ class Translating:
                         await piece.result
                     text = piece.segment.around(piece.translations()[0])
                     yield _line(text=text, depth=piece.depth)
-            ended = True
             yield _line(done=True, milliseconds=_since(began), engine=self.engine)
-        except TimeoutError:
-            ended = True
-            yield _line(error=SlowError(self.settings.limits.seconds).message)
-        except UserError as error:
-            ended = True
-            yield _line(error=f"Invalid request: {error}")
         except Exception as error:
-            ended = True
-            LOG.error("failure", exc_info=error)
-            yield _line(error="Cannot translate text: the server's log says why")
-        finally:
             for result in job.results:
                 result.cancel()
-            if not ended:
-                self.metrics.cancelled.inc()
+            yield _line(error=self._said(error))
+
+    def _said(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return SlowError(self.settings.limits.seconds).message
+        if isinstance(error, UserError):
+            return f"Invalid request: {error}"
+        LOG.error("failure", exc_info=error)
+        return "Cannot translate text: the server's log says why"
 
     @property
     def engine(self) -> str:

@@ -1,10 +1,12 @@
 """How a request waits for its sentences: not for ever, and not when its client has hung up."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from anydepth.deploy.server.errors import GoneError, SlowError
 from anydepth.deploy.server.metrics import Metrics
@@ -29,6 +31,22 @@ async def all_of(
         hung_up.cancel()
         for result in results:
             result.cancel()
+
+
+class Lines(StreamingResponse):
+    """JSON lines. However they end, even before the first, what is still queued leaves the queue."""
+
+    def __init__(self, lines: AsyncIterator[str], results: "Sequence[asyncio.Future[Any]]", metrics: Metrics) -> None:
+        super().__init__(lines, media_type="application/x-ndjson")
+        self.results, self.metrics = results, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            cancelled = [result.cancel() for result in self.results]
+            if any(cancelled):
+                self.metrics.cancelled.inc()
 
 
 async def _hung_up(request: Request) -> None:
