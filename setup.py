@@ -5,5 +5,4 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages("src"), "anydepth.models"],
     package_dir={"": "src", "anydepth.models": "models"},
-    package_data={"anydepth.models": ["fr-en/*"]},
 )

@@ -23,6 +23,7 @@ class Served:
             if found := re.match(r"(http://\S+/) ", line):
                 self.url = found[1].rstrip("/")
                 break
+        self._begun = len(self.lines)
         assert self.url, "".join(self.lines)
         self._reader = threading.Thread(target=lambda: self.lines.extend(process.stderr), daemon=True)
         self._reader.start()
@@ -35,7 +36,8 @@ class Served:
         return self.post("/translate", **{"q": q, "source": "fr", "target": "en", **fields})
 
     def log(self) -> list[dict]:
-        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+        """All that it has written since it serves; a line that is not JSON is an error."""
+        return [json.loads(line) for line in self.lines[self._begun :]]
 
     def stop(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)

@@ -11,13 +11,17 @@ from conftest import anydepth, assert_one_line, save_changed
 from random_models import TEXTS, random_translator
 
 import anydepth as package
+from anydepth import artifact
 from anydepth.deploy.checking import check
 from anydepth.deploy.export import Asked, export
 from anydepth.deploy.onnx_engine import OnnxEngine
 from anydepth.deploy.onnx_format import write_onnx
 from anydepth.deploy.sample import Sample, find_sample
+from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.model_folder import read_config
+from anydepth.select.token_depths import TokenDepths
+from anydepth.select.word_depths import WordDepths
 
 SENTENCE = "le petit chien voit un chat."
 
@@ -68,6 +72,47 @@ def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
     assert result.bleu[0] == result.bleu[1] > 90
     assert program_of(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
     assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["depth"] == "2-1"
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
+def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
+    """Random weights hardly ever end a sentence: all of its 40 positions are filled."""
+    endless = random_translator(toy.tokenizer)
+    export(Asked(endless, "3-2", "float32"), to, tmp_path / "out", Sample(TEXTS, None, "texts"))
+    text = TEXTS[2]
+    (expected,) = endless.hypotheses([text], depth="3-2")
+    assert not expected[0].ended
+    assert program_of(tmp_path / "out", text) == expected[0].text.strip()
+
+
+def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path):
+    tensors = {name: value.detach() for name, value in toy.model.named_parameters()}
+    menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
+    depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), toy.tokenizer)
+    source = tmp_path / "model"
+    artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
+        out = tmp_path / depth
+        export(Asked(package.load(source), depth, "float32"), "anydepth", out, Sample([SENTENCE], None, "one"))
+        assert (package.load(out).token_depths is not None) == kept
+
+
+def test_all_pairs_in_half_the_space(two_targets_run, here, tmp_path):
+    several = here("export", two_targets_run, "--to", "ctranslate2", "--out", tmp_path / "out")
+    assert_one_line(several, "several language pairs", "choose one with --pair")
+    whole = ["--to", "anydepth", "--depth", "all", "--quantize", "float16", "--out", tmp_path / "all"]
+    done = here("export", two_targets_run, *whole)
+    assert done.returncode == 0, done.stderr
+    assert b"the worst" in done.stdout
+    half = package.load(tmp_path / "all")
+    assert half.between(target="loud").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
+    assert half.between(target="en").translate([SENTENCE]) == ["the small dog sees a cat."]
+
+
+def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (".", "..", tmp_path):
+        assert_one_line(here("export", toy_run, "--to", "anydepth", "--out", out), "the folder that this runs in")
 
 
 def test_a_tag_is_in_the_program(two_targets_run, tmp_path):

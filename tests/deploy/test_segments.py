@@ -31,6 +31,31 @@ def test_sentences_and_white_space():
     assert found[0] == Segment("  ", "Bonjour M. Dupont.", " ")
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Il a vu M. Dupont hier.", "fr"),
+        ("M. Martin dort.", "fr"),
+        ("J'ai vu le Dr. Martin.", "fr"),
+        ("Mme. Durand et Mlle. Petit sont venues.", "fr"),
+        ("J. B. Martin habite à St. Denis.", "fr"),
+        ("Dr. Smith met Mrs. Jones.", "en"),
+        ("El Sr. García y la Sra. López.", "es"),
+    ],
+)
+def test_a_title_or_an_initial_ends_no_sentence(text, language):
+    assert [one.text for one in split(text, language, fits_in(200))] == [text]
+    assert [one.text for one in split(f"{text} Oui. {text}", language, fits_in(200))] == [text, "Oui.", text]
+
+
+def test_a_run_of_white_space_is_no_trap():
+    """It took minutes once, by the square of its length."""
+    text = "mot " * 100 + " " * 100_000 + "x"
+    found = split(text, "fr", fits_in(200))
+    assert whole(found) == text
+    assert found[-1].text.endswith("x")
+
+
 @pytest.mark.parametrize("length", [1, 2, 7, 50])
 def test_whatever_the_text_nothing_is_lost_and_everything_fits(length):
     rng = random.Random(length)

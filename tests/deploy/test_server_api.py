@@ -166,6 +166,31 @@ def test_other_routes_and_methods(server):
     assert server.client.get("/frontend/settings").json()["charLimit"] == 20_000
 
 
+def test_the_head_of_every_page_can_be_asked_for(server):
+    for route in ("/", "/health", "/languages"):
+        answer = server.client.head(route)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert int(answer.headers["content-length"]) > 0
+    assert server.client.head("/translate").status_code == 405
+
+
+def test_an_empty_text_of_a_form_keeps_its_place(server):
+    answer = server.client.post("/translate", data={"q": ["", "le chat dort."], "source": "fr", "target": "en"})
+    assert answer.json()["translatedText"] == ["", "the cat sleeps."]
+
+
+@pytest.mark.parametrize(("alternatives", "status"), [(0, 200), (1, 400), ("x", 400)])
+def test_a_stream_has_no_alternatives(server, alternatives, status):
+    fields = {"q": "le chat dort.", "source": "fr", "target": "en", "alternatives": alternatives}
+    assert server.post("/translate_stream", **fields).status_code == status
+
+
+def test_symbols_alone_need_no_budget(server):
+    answer = server.translate("...", budget_ms=1e-6)
+    assert (answer.status_code, answer.json()["translatedText"]) == (200, "...")
+    assert server.translate("le chat dort.", budget_ms=1e-6).status_code == 400
+
+
 # depths
 
 

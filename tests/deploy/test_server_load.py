@@ -79,7 +79,7 @@ def test_cancelled_texts_leave_the_queue(toy_run):
             one.cancel()
         await asyncio.sleep(0)
         assert len(queue) == 1
-        assert await asyncio.gather(*kept) == [["the cat sleeps."]] * 3
+        assert await asyncio.gather(*kept) == [(["the cat sleeps."], False)] * 3
         await queue.drain()
         assert len(queue) == 0
         workers.close()
@@ -87,16 +87,17 @@ def test_cancelled_texts_leave_the_queue(toy_run):
     asyncio.run(scenario())
 
 
-def test_a_text_that_fails_fails_alone(toy_run):
-    """Of two that run together, one is longer than the model takes."""
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_text_that_fails_fails_alone(toy_run, count):
+    """Of two that run together, or in two processes, one is longer than the model takes."""
 
     async def scenario():
         source = Source(toy_run / "model")
-        workers = Workers(source.load(1), source, 1)
+        workers = Workers(source.load(1), source, count)
         queue = Queue(workers, Metrics(), batch_size=8, most=100)
-        queue.add(Task("2-2"), ["le chat."])  # keeps the worker busy
+        queue.add(Task("2-2"), ["le chat."] * count)  # keeps the workers busy
         good, bad = queue.add(Task("2-2"), ["le chat dort.", "le chat " * 100])
-        assert await good == ["the cat sleeps."]
+        assert await good == (["the cat sleeps."], False)
         with pytest.raises(UserError, match="the limit is"):
             await bad
         await queue.drain()
@@ -110,6 +111,29 @@ def test_a_client_that_sends_too_slowly_is_told_so(server):
     with socket.create_connection((host, int(port)), timeout=60) as half:
         half.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
         assert half.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_head_without_an_end_has_one_all_the_same(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    sockets = [socket.create_connection((host, int(port)), timeout=60) for _ in range(4)]
+    silent, slow, again, endless = sockets
+    slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+    again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += again.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 200")
+    again.sendall(b"GET /hea")
+    endless.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * 70_000)
+    said = endless.recv(1000)
+    assert said.startswith(b"HTTP/1.1 431")
+    assert b'{"error": "Invalid request: the headers exceed 65536 bytes"}' in said
+    assert silent.recv(1000) == b""
+    for one in (slow, again):
+        assert one.recv(1000).startswith(b"HTTP/1.1 408")
+    for one in sockets:
+        one.close()
+    assert server.client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/translate", "/translate_stream"])
@@ -128,6 +152,8 @@ def test_a_client_that_hangs_up_frees_the_queue(toy_run, path):
             time.sleep(0.05)
         else:
             pytest.fail(metrics)
+        assert served.stop() == 0
+        assert any(line.get("status") in (499, 200) for line in served.log())
 
 
 def test_sigterm_lets_requests_finish(toy_run):

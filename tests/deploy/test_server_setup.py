@@ -31,6 +31,8 @@ def test_keys_origins_and_logs(toy_run, tmp_path):
         fields = {"q": "le chat dort.", "source": "fr", "target": "en"}
         bearer = served.client.post("/translate", json=fields, headers={"Authorization": "Bearer other"})
         assert bearer.status_code == 200
+        both = {"json": fields | {"api_key": "other"}, "headers": {"Authorization": "Bearer of-a-proxy"}}
+        assert served.client.post("/translate", **both).status_code == 200
         origin = served.client.get("/languages", headers={"Origin": "https://example.org"})
         assert origin.headers["access-control-allow-origin"] == "https://example.org"
         other = served.client.get("/languages", headers={"Origin": "https://evil.example"})
@@ -43,6 +45,15 @@ def test_keys_origins_and_logs(toy_run, tmp_path):
     assert "sésame" not in said
     done = next(line for line in log if line.get("texts"))
     assert (done["route"], done["status"], done["characters"], done["depth"]) == ("/translate", 200, 13, "2-2")
+
+
+def test_only_a_sample_in_the_model_is_shown_to_everyone(toy_run, tmp_path, server):
+    """What a run was validated with is nobody's business."""
+    assert server.client.get("/model").json()["pairs"]["fr-en"]["examples"] == []
+    shutil.copytree(toy_run / "model", tmp_path / "model")
+    (tmp_path / "model" / "sample.tsv").write_text("le chat dort.\tthe cat sleeps.\n", "utf-8")
+    with serving(tmp_path / "model") as served:
+        assert served.client.get("/model").json()["pairs"]["fr-en"]["examples"] == ["le chat dort."]
 
 
 def test_no_origin_is_allowed_unless_it_is_named(server):

@@ -227,6 +227,13 @@ def test_times_of_a_sweep_serve_with_a_note(translator):
     assert overridden.depth == "2-2"
 
 
+def test_times_of_another_engines_sweep_do_not_serve(translator):
+    translator.menu.measured("1-1", {"seconds_per_sentence": 0.01}, {"bleu": 20.0})
+    translator.menu.measured_on = {"engine": "ctranslate2 int8", "batch_size": 32}
+    with pytest.raises(UserError, match="those of ctranslate2 int8, and say nothing of torch"):
+        within_budget(translator, "40ms", batch_size=32)
+
+
 def test_a_few_sentences_go_by_the_usual_lengths():
     """One long sentence at a terminal, or the last of a file, neither ends the session nor changes the depth."""
     costs = {"1-1": LengthCost(0.0, 0.001), "2-2": LengthCost(0.0, 0.002)}

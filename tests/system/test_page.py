@@ -134,6 +134,16 @@ def test_the_budget_slider(server, open_page):
     assert page.is_hidden("#no-budget")
 
 
+def test_a_text_too_long_for_the_budget_runs_at_the_fastest_depth(server, open_page):
+    page = open_page(server.url)
+    page.evaluate("() => { for (const one of state.pair.depths) one.ms /= 1000; }")  # as if others were that short
+    page.fill("#text", "le chat dort.")
+    page.fill("#budget", "0")
+    expect_text(page, "#output", "the cat sleeps.")
+    assert "this text takes longer" in page.text_content("#budget-value")
+    assert page.text_content("#alert") == ""
+
+
 def test_three_depths_side_by_side(server, open_page):
     page = open_page(server.url)
     page.fill("#text", "le chat dort.")
@@ -153,6 +163,17 @@ def test_errors_are_shown(server, open_page):
     page.wait_for_function("() => document.getElementById('alert').textContent.includes('no depth 9-9')")
 
 
+def test_an_error_leaves_no_older_translation_behind(server, open_page):
+    page = open_page(server.url)
+    page.fill("#text", "le chat dort.")
+    page.wait_for_function("() => document.querySelectorAll('#compare .output')[2].textContent === 'the cat sleeps.'")
+    page.fill("#text", "le chat dort. " * 2000)
+    page.wait_for_function("() => document.getElementById('alert').textContent.includes('exceeds text limit')")
+    expect_text(page, "#output", "")
+    expect_text(page, "#compare .output", "")
+    assert page.text_content("#ran").strip() == ""
+
+
 def test_on_a_phone_nothing_sticks_out(server, open_page):
     page = open_page(server.url, viewport={"width": 360, "height": 740})
     page.fill("#text", "le chat dort et un chien mange ici. " * 5)
@@ -162,10 +183,13 @@ def test_on_a_phone_nothing_sticks_out(server, open_page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(server, open_page, scheme):
-    """Contrast of at least 4.5 to 1 (WCAG AA), of the page's text and of every cell of the grid."""
+    """Contrast of at least 4.5 to 1 (WCAG AA), of the page's text and of every cell of the grid, be it in the budget or
+    not; and nothing is made paler by other means."""
     page = open_page(server.url, color_scheme=scheme)
-    pairs = page.evaluate(
-        """() => [...document.querySelectorAll('.cell, .soft, #text')].filter(one => one.offsetParent).map(one => {
+    page.evaluate("document.querySelector('.cell').classList.add('over')")
+    found = page.evaluate(
+        """() => [...document.querySelectorAll('.cell, .cell small, .soft, #text')]
+          .filter(one => one.offsetParent).map(one => {
           const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
           const rgb = colour => {
             canvas.fillStyle = colour;
@@ -175,16 +199,19 @@ def test_text_can_be_read_in_light_and_dark(server, open_page, scheme):
           let back = one;
           while (rgb_is_clear(getComputedStyle(back).backgroundColor)) back = back.parentElement;
           function rgb_is_clear(colour) { return colour === 'rgba(0, 0, 0, 0)' || colour === 'transparent'; }
-          return [rgb(getComputedStyle(one).color), rgb(getComputedStyle(back).backgroundColor)];
+          let opacity = 1;
+          for (let outer = one; outer; outer = outer.parentElement) opacity *= getComputedStyle(outer).opacity;
+          return [rgb(getComputedStyle(one).color), rgb(getComputedStyle(back).backgroundColor), opacity];
         })"""
     )
-    assert len(pairs) > 6
+    assert len(found) > 6
 
     def light(rgb):
         parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb[:3]]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    for ink, back in pairs:
+    for ink, back, opacity in found:
+        assert opacity == 1
         one, other = sorted((light(ink), light(back)))
         assert (other + 0.05) / (one + 0.05) >= 4.5, json.dumps([ink, back])
 

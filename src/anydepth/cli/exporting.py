@@ -11,8 +11,6 @@ from anydepth.cli.app import ModelOrBox, Threads, depths_of, errors, load_model
 if TYPE_CHECKING:
     from anydepth.deploy.checking import Check
 
-SHOWN = 10
-
 
 def export(
     to: Annotated[
@@ -69,21 +67,28 @@ def export(
             known = ", ".join(one.name for one in translator.pairs)
             raise UserError(f"this model has no language pair {pair!r}; it has: {known}")
         translator = translator.between(found.source, found.target)
-    translator.hypotheses([])  # refuses what cannot translate
+    whole = depth == "all" and to == "anydepth"
+    if translator.must_choose and not whole:
+        names = ", ".join(one.name for one in translator.pairs)
+        raise UserError(f"this model has several language pairs, {names}: choose one with --pair")
+    first = translator.pairs[0]
+    of_pair = translator.between(first.source, first.target) if translator.must_choose else translator
+    of_pair.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
-    sample = find_sample(translator, model or model_in_the_box(), source, reference, sentences)
+    sample = find_sample(of_pair, model or model_in_the_box(), source, reference, sentences)
     with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
         result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
-    _tell(result, quantize)
+    _tell(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
         errors.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     errors.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
-def _tell(result: "Check", quantize: str) -> None:
+def _tell(result: "Check", quantize: str, of_several: bool) -> None:
     count, origin = len(result.sample.sources), result.sample.origin
-    print(f"same tokens: {result.same:,} of {count:,} ({origin})")
+    at = f" at {result.depth}, the worst" if of_several else ""
+    print(f"same tokens{at}: {result.same:,} of {count:,} ({origin})")
     if result.bleu is not None:
         before, after = result.bleu
         print(f"BLEU: {before:.2f} before, {after:.2f} exported ({after - before:+.2f})")
@@ -93,5 +98,5 @@ def _tell(result: "Check", quantize: str) -> None:
             "give --source and --reference to see what it costs"
         )
     if quantize == "float32":
-        for one in result.differences[:SHOWN]:
+        for one in result.differences:
             print(f"a tie broke ({one.gap:.1e}): {one.expected!r} became {one.found!r}")

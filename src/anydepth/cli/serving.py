@@ -87,7 +87,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         errors.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
         set_up(log_level)
-        run(app, listening, int(timeout) + 1)
+        run(app, listening, settings.limits)
 
 
 def _keys(path: Path) -> frozenset[str]:
@@ -100,10 +100,8 @@ def _keys(path: Path) -> frozenset[str]:
 
 
 def _check_installed() -> None:
-    missing = [
-        name
-        for name in ("fastapi", "uvicorn", "fastapi_offline", "sentencex", "prometheus_client")
-        if not find_spec(name)
-    ]
+    from anydepth.deploy.doctor import SERVING
+
+    missing = [name for name in SERVING if not find_spec(name)]
     if missing:
         raise UserError(f"serving needs {', '.join(missing)}: pip install 'anydepth[serve]'")

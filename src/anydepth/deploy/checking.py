@@ -32,8 +32,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Check:
-    """Greedy translations of a sample, token for token; BLEU of both where there are references."""
+    """Greedy translations of a sample at a depth, token for token; BLEU of both where there are references."""
 
+    depth: str
     sample: Sample
     differences: list[Difference]
     bleu: tuple[float, float] | None  # of the source model, and of what was exported
@@ -58,7 +59,7 @@ def check(source: Translator, exported: Translator, depth: str, exported_depth: 
     outputs, own = [one.text for one in found], [one.text for one in expected]
     references = sample.references
     bleu = None if references is None else (score(own, references).bleu, score(outputs, references).bleu)
-    return Check(sample, differences, bleu, score(outputs, own).bleu)
+    return Check(depth, sample, differences, bleu, score(outputs, own).bleu)
 
 
 def _differences(

@@ -22,10 +22,20 @@ SIZE, ROUNDS = 384, 5
 BUSY = 0.5  # of a core: more than that used by others spoils timings
 SLOW = 1.5  # times float32, from which a type is worth a warning
 LITTLE_DISK = 2e9
+SERVING = (
+    "fastapi",
+    "uvicorn",
+    "fastapi_offline",
+    "sentencex",
+    "prometheus_client",
+    "babel",
+    "pythonjsonlogger",
+    "python_multipart",
+)
 EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "onnx": ("onnxruntime", "onnx", "onnxscript"),
-    "serve": ("fastapi", "uvicorn", "fastapi_offline", "sentencex", "prometheus_client"),
+    "serve": SERVING,
     "bert": ("transformers",),
     "huggingface": ("datasets",),
 }
@@ -99,7 +109,8 @@ def _engines(found: Findings) -> None:
             found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
     else:
         found.advice.append(
-            "without CTranslate2 translation runs on torch, which takes longer: pip install 'anydepth[ctranslate2]'"
+            "without CTranslate2 translation runs on torch, which takes about twice as long: "
+            "pip install 'anydepth[ctranslate2]'"
         )
     found.facts["engines and extras"] = rows
 

@@ -50,14 +50,15 @@ def _to_anydepth(asked: Asked, folder: Path) -> Translator:
     if translator.folder is None:
         raise UserError("only a model that was loaded from a folder can be exported")
     tensors = {name: value.detach() for name, value in translator.model.named_parameters()}
-    config, menu = translator.model.config, translator.menu
+    config, menu, words = translator.model.config, translator.menu, translator.token_depths
     if asked.depth != ALL:
         sub = asked.entry.subnetwork
         config, tensors = cut(config, tensors, sub)
-        menu = _menu_of(asked.entry, menu)
+        menu, words = _menu_of(asked.entry, menu), words if sub.by_word else None
     facts = read_config(translator.folder).facts
+    alone = folder / "model"
     save(
-        folder,
+        alone,
         config,
         {name: value.to(dtype) for name, value in tensors.items()},
         translator.tokenizer,
@@ -65,8 +66,11 @@ def _to_anydepth(asked: Asked, folder: Path) -> Translator:
         translator.languages,
         facts,
         translator.pairs,
-        token_depths=translator.token_depths,
+        token_depths=words,
     )
+    for path in alone.iterdir():
+        path.rename(folder / path.name)
+    alone.rmdir()
     return load(folder)
 
 
@@ -119,9 +123,7 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
     if asked.depth == ALL and to != "anydepth":
         raise UserError(f"{to} has one depth per model: name one, such as --depth {asked.translator.menu.deepest.name}")
     _check_free(out, asked.translator)
-    with atomic_folder(out) as folder:
-        if to == "anydepth":
-            folder.rmdir()
+    with atomic_folder(out.resolve()) as folder:
         exported = FORMATS[to](asked, folder)
         result = _checked(asked, exported, sample)
         if asked.quantization == "float32" and result.wrong:
@@ -135,13 +137,15 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
 
 
 def _checked(asked: Asked, exported: Translator, sample: Sample) -> Check:
-    """Of all depths, the one that is worst off."""
-    names = asked.translator.menu.names if asked.depth == ALL else [asked.depth]
-    there = {
-        name: name if asked.depth == ALL or name in exported.menu.names else exported.menu.default.name
-        for name in names
-    }
-    checks = [check(asked.translator, exported, name, there[name], sample) for name in names]
+    """Of all depths, in all language pairs, the one that is worst off."""
+    if asked.depth != ALL:
+        there = asked.depth if asked.depth in exported.menu.names else exported.menu.default.name
+        return check(asked.translator, exported, asked.depth, there, sample)
+    views = [(asked.translator, exported)]
+    if asked.translator.must_choose:
+        pairs = [(pair.source, pair.target) for pair in asked.translator.pairs]
+        views = [(asked.translator.between(*pair), exported.between(*pair)) for pair in pairs]
+    checks = [check(before, after, name, name, sample) for before, after in views for name in before.menu.names]
     return min(checks, key=lambda one: (-len(one.wrong), one.same))
 
 
@@ -154,6 +158,7 @@ def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
         "quantization": asked.quantization,
         "depth": asked.depth,
         "languages": list(translator.languages),
+        "longest": translator.model.config.max_length,
         **({"tag": translator.tag} if translator.tag else {}),
         "source_model": translator.fingerprint,
         "facts": {} if translator.folder is None else read_config(translator.folder).facts,
@@ -169,6 +174,8 @@ def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
 
 def _check_free(out: Path, translator: Translator) -> None:
     """An earlier export may be replaced; nothing else, and least of all the model itself."""
+    if out.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise UserError(f"{out} is the folder that this runs in: give a new one with --out")
     source = translator.folder and translator.folder.resolve()
     if source and (out.resolve() == source or out.resolve() in source.parents or source in out.resolve().parents):
         raise UserError(f"{out} is where the model itself is: give another folder with --out")

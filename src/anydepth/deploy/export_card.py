@@ -12,8 +12,9 @@ import sentencepiece
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
 model = ctranslate2.Translator(".", inter_threads=2, intra_threads=1)
 text = "{text}"
-pieces = {tag}tokenizer.encode(text, out_type=str)
-best = model.translate_batch([pieces], beam_size=1, max_input_length=0)[0].hypotheses[0]
+pieces = {tag}tokenizer.encode(text, out_type=str)  # at most {longest}: divide longer texts into sentences
+limit = min(2 * len(pieces) + 12, {longest})
+best = model.translate_batch([pieces], beam_size=1, max_input_length=0, max_decoding_length=limit)[0].hypotheses[0]
 print(tokenizer.decode(best))"""
 
 ONNX = """import numpy as np
@@ -23,14 +24,16 @@ import sentencepiece
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
 encoder, decoder = (onnxruntime.InferenceSession(name) for name in ("encoder.onnx", "decoder.onnx"))
 text = "{text}"
-source = np.array([{tag}tokenizer.encode(text) + [tokenizer.eos_id()]])
+source = np.array([{tag}tokenizer.encode(text) + [tokenizer.eos_id()]])  # at most {longest}: divide longer texts
 mask = np.ones(source.shape, bool)  # False where shorter sentences of a batch are padded
 (memory,) = encoder.run(None, {{"source_ids": source, "source_mask": mask}})
 layers, batch, heads, _, width = memory.shape
 past = np.zeros((layers, batch, heads, 0, width), np.float32)
 token, output = np.array([tokenizer.bos_id()]), []
-for _ in range(2 * source.shape[1] + 10):
+for step in range(min(2 * source.shape[1] + 10, {longest})):
     logits, past = decoder.run(None, {{"token_ids": token, "memory": memory, "source_mask": mask, "past": past}})
+    if step == 0:
+        logits[:, tokenizer.eos_id()] = -np.inf  # no empty output
     token = logits.argmax(-1)
     if token[0] == tokenizer.eos_id():
         break
@@ -64,7 +67,7 @@ def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
         + (f"; before that, the model had {measured} at this depth." if measured else "."),
         *([facts["about"]["text"]] if "about" in facts else []),
         f"Run it in this folder, with `pip install {packages}`:",
-        f"```python\n{program.format(text='...', tag=tag)}\n```",
+        f"```python\n{program.format(text='...', tag=tag, longest=record['longest'])}\n```",
         "## Data",
         "\n".join(data) or "Not recorded.",
     ]

@@ -1,7 +1,7 @@
 """Sentences to try a model on: given ones, those beside it, or, failing both, sub-words at random."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anydepth.errors import UserError
@@ -17,6 +17,7 @@ class Sample:
     sources: list[str]
     references: list[str] | None
     origin: str
+    in_model: bool = False  # put there for all to see, unlike what it was trained with
 
 
 def find_sample(
@@ -35,7 +36,9 @@ def find_sample(
     for path in own:
         if path.is_file():
             pairs = [line.partition("\t") for line in read_lines(path)][:size]
-            found = Sample([pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model")
+            found = Sample(
+                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model", in_model=True
+            )
             return _without_blanks(found)
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
     if translator.pair is None and all(path.is_file() for path in valid):
@@ -51,7 +54,7 @@ def _without_blanks(sample: Sample) -> Sample:
     if not kept:
         raise UserError(f"{sample.origin} has no sentence in it to try the model on: give another")
     references = None if sample.references is None else [sample.references[i] for i in kept]
-    return Sample([sample.sources[i] for i in kept], references, sample.origin)
+    return replace(sample, sources=[sample.sources[i] for i in kept], references=references)
 
 
 def _at_random(translator: Translator, size: int) -> list[str]:

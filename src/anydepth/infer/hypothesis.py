@@ -28,3 +28,7 @@ class TooLongError(UserError):
             "split it into sentences, or have long lines cut (cut_long=True, --cut-long)"
         )
         self.number, self.length, self.limit = number, length, limit
+
+    def __reduce__(self) -> tuple[type, tuple[int, int, int]]:
+        """So that it may come from another process."""
+        return TooLongError, (self.number, self.length, self.limit)

@@ -153,6 +153,11 @@ def within_budget(
             f"the times of this model's sweep are of batches of {on['batch_size']}, not {batch_size}, and say nothing "
             f"of those: run {command}"
         )
+    if on.get("engine", "torch") != engine:
+        raise UserError(
+            f"the times of this model's sweep are those of {on.get('engine', 'torch')}, and say nothing of {engine}: "
+            f"run {command}"
+        )
     say(f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere; for exact ones run {command}")
     return BudgetSelector(
         {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},

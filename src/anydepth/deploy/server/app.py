@@ -23,6 +23,7 @@ from anydepth.deploy.server.queue import Queue
 from anydepth.deploy.server.requests import (
     ClassifyRequest,
     DetectRequest,
+    StreamRequest,
     TranslateRequest,
     read_fields,
     text_field,
@@ -95,12 +96,11 @@ def _add_common_routes(app: FastAPI, work: Translating | Classifying, metrics: M
 def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> None:
     limits = settings.limits
     pairs = work.translator.pairs
-    body = body_of(
-        TranslateRequest,
-        source=[*dict.fromkeys(pair.source for pair in pairs), AUTO_SOURCE],
-        target=list(dict.fromkeys(pair.target for pair in pairs)),
-        depth=work.translator.menu.names,
-    )
+    choices = {
+        "source": [*dict.fromkeys(pair.source for pair in pairs), AUTO_SOURCE],
+        "target": list(dict.fromkeys(pair.target for pair in pairs)),
+        "depth": work.translator.menu.names,
+    }
 
     @app.get("/languages", summary="Supported languages", tags=["LibreTranslate"])
     async def languages() -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         "/translate",
         summary="Translate a text or several",
         tags=["LibreTranslate"],
-        openapi_extra=body,
+        openapi_extra=body_of(TranslateRequest, **choices),
         response_model=TranslateAnswer,
         responses=errors(400, 403, 408, 413, 415, 429, 503),
     )
@@ -128,7 +128,7 @@ def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> Non
         "/translate_stream",
         summary="Translate a text, sentence by sentence, a JSON object per line",
         tags=["anydepth"],
-        openapi_extra=body,
+        openapi_extra=body_of(StreamRequest, **choices),
         responses=errors(400, 403, 408, 413, 415, 429),
     )
     async def translate_stream(request: Request) -> Response:
@@ -171,10 +171,11 @@ def _check_key(request: Request, fields: dict[str, Any], settings: Settings) -> 
     if not settings.api_keys:
         return
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    given = token.strip() if kind.lower() == "bearer" else text_field(fields, "api_key")
-    if not given:
+    given = [text_field(fields, "api_key"), token.strip() if kind.lower() == "bearer" else None]
+    sent = [one.encode("utf-8", "replace") for one in given if one]
+    if not sent:
         raise ApiError(403, "This server wants an API key: send api_key, or a bearer token")
-    digests = [hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()) for key in settings.api_keys]
+    digests = [hmac.compare_digest(one, key.encode()) for one in sent for key in settings.api_keys]
     if not any(digests):
         raise ApiError(403, "Invalid API key")
 

@@ -39,7 +39,6 @@ class Classifying:
             raise ApiError(400, f"Invalid request: {error}") from error
         self.queue.check_room(len(texts))
         results = self.queue.add(Task(entry.name, words=flag_field(fields, "words"), scale=scale), texts)
-        self.metrics.texts.labels(entry.name).inc(len(texts))
         self.metrics.characters.inc(sum(map(len, texts)))
         request.state.log |= {"texts": len(texts), "characters": sum(map(len, texts)), "depth": entry.name}
         found = await all_of(results, request, self.settings.limits.seconds, self.metrics)

@@ -124,7 +124,9 @@ class Depths:
             raise UserError(self.why_no_budget)
         costs = {name: self.timing.costs[name] for name in self.quality}
         sources = self._encoded(texts)
-        lengths = [len(source) for source in sources if len(source) > 1] or [1]
+        lengths = [len(source) for source in sources]
+        if not lengths:
+            return []
         fastest = min(cost.seconds(lengths) for cost in costs.values())
         if fastest > budget:
             raise UserError(

@@ -22,12 +22,13 @@ class Detected(BaseModel):
 
 
 class TranslateAnswer(BaseModel):
-    """For a list of texts, every field but the last two is a list, too."""
+    """For a list of texts, every field but milliseconds and engine is a list, too."""
 
     translatedText: str | list[str]  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
     detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
     depth: str | list[str] = Field(description="What ran; empty if there was nothing to translate.")
+    cut: bool | list[bool] | None = Field(None, description="There if a translation did not end within the limit.")
     milliseconds: float
     engine: str
 

@@ -19,7 +19,7 @@ def set_up(level: str) -> None:
             rename_fields={"asctime": "time", "levelname": "level", "message": "event"},
         )
     )
-    for logger in (LOG, logging.getLogger("uvicorn")):
+    for logger in (LOG, logging.getLogger("uvicorn"), logging.getLogger("asyncio")):
         logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False

@@ -95,6 +95,7 @@ class Queue:
     async def _run(self, task: Task, batch: list[Waiting]) -> None:
         began = time.monotonic()
         self.metrics.batch_size.observe(len(batch))
+        self.metrics.texts.labels(task.depth).inc(len(batch))
         try:
             found = await self._results(task, [one.text for one in batch])
             for one, result in zip(batch, found, strict=True):

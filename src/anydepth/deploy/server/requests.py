@@ -17,19 +17,23 @@ HEARD_OUT = 16  # times the allowed size
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 
-class TranslateRequest(BaseModel):
+class StreamRequest(BaseModel):
     """The fields of LibreTranslate, and depth and budget_ms."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Où est la gare ?", "source": "fr", "target": "en"}})
 
-    q: str | list[str] = Field(description="A text, or several.")
+    q: str = Field(description="A text.")
     source: str = Field(description="Language code, or auto where the model has one source language.")
     target: str = Field(description="Language code.")
     format: str = Field("text", description="text; html is not supported.")
-    alternatives: int = Field(0, ge=0, description="How many other translations to give, at most.")
     api_key: str | None = Field(None, description="If the server wants one; or as a bearer token.")
     depth: str | None = Field(None, description="Such as 6-2, or auto for the model's selector.")
     budget_ms: float | None = Field(None, gt=0, description="The best depth within this time per sentence.")
+
+
+class TranslateRequest(StreamRequest):
+    q: str | list[str] = Field(description="A text, or several.")  # type: ignore[assignment]
+    alternatives: int = Field(0, ge=0, description="How many other translations to give, at most.")
 
 
 class ClassifyRequest(BaseModel):
@@ -101,9 +105,9 @@ async def _form(request: Request, body: bytes) -> dict[str, Any]:
         raise ApiError(400, "Invalid request: the form cannot be read") from None
     fields: dict[str, Any] = {}
     for name, value in form.multi_items():
-        given = fields.get(name)
-        fields[name] = [*([given] if isinstance(given, str) else given), value] if given and name == "q" else value
-    return fields
+        fields[name] = value
+    texts = form.getlist("q")
+    return fields | ({"q": texts} if len(texts) > 1 else {})
 
 
 def texts_of(fields: dict[str, Any], limits: Limits) -> tuple[list[str], bool]:

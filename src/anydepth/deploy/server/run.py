@@ -14,13 +14,12 @@ from fastapi import FastAPI
 from anydepth.deploy.sample import find_sample
 from anydepth.deploy.server.app import make_app
 from anydepth.deploy.server.classifying import Classifying
-from anydepth.deploy.server.settings import Settings
+from anydepth.deploy.server.connections import protocol
+from anydepth.deploy.server.settings import Limits, Settings
 from anydepth.deploy.server.translating import Translating
 from anydepth.deploy.server.workers import Source, Workers
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
-
-MOST_CONNECTIONS = 1000
 
 
 def build(given: Path, source: Source, workers: int, settings: Settings) -> FastAPI:
@@ -59,15 +58,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(f"cannot serve on {host}:{port} ({reason}): give another --port or --host") from error
 
 
-def run(app: FastAPI, listening: socket.socket, patience: int) -> None:
-    """Serve until SIGTERM or SIGINT; what is under way then has `patience` seconds to end."""
+def run(app: FastAPI, listening: socket.socket, limits: Limits) -> None:
+    """Serve until SIGTERM or SIGINT; what is under way then may still end."""
     config = uvicorn.Config(
         app,
+        http=protocol(limits.sending),
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=patience,
-        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=int(limits.seconds) + 1,
         lifespan="on",
     )
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:  # uvloop, where there is one

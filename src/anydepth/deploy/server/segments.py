@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import sentencex
 
 BREAKS = re.compile(r"(\r\n|[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029])")
-CLAUSE_ENDS = re.compile(r"[,;:)\]»”—–…،、，；：。！？]\s*|\s+-\s+")
+CLAUSE_ENDS = re.compile(r"[,;:)\]»”—–…،、，；：。！？]\s*|(?<=\s)-\s+")
+# What a name follows, and no new sentence: a title or an initial. The library knows few of them.
+BEFORE_NAMES = re.compile(
+    r"(?:^|[\s('’\"«“-])(?:[^\W\d_a-zà-ÿ]|M[Mr]|M[mr]?e?s?|Mlles?|Mgr|D[Rr][as]?|Pr|Prof|Ste?|Mrs|Ms|Messrs|S[Rr]"
+    r"|Sra|Srta|Sres|Hr|Fr|Sig|Dott|Gen|Gén|Col|Lt|Capt|Sgt|Rev|Hon|Gov|Sen)\.\s*$"
+)
 WORD_ENDS = re.compile(r"\s+")
 Fits = Callable[[str], bool]
 
@@ -42,7 +47,12 @@ def _pieces(line: str, language: str, fits: Fits) -> Iterator[str]:
 def _sentences(line: str, language: str) -> list[str]:
     if not line.strip():
         return [line]
-    found = [str(sentence) for sentence in sentencex.segment(language, line)]
+    found: list[str] = []
+    for sentence in map(str, sentencex.segment(language, line)):
+        if found and BEFORE_NAMES.search(found[-1]):
+            found[-1] += sentence
+        else:
+            found.append(sentence)
     return found if "".join(found) == line else [line]
 
 

@@ -37,10 +37,15 @@ class Piece:
 
     segment: Segment
     depth: str = ""
-    result: "asyncio.Future[list[str]] | None" = None
+    result: "asyncio.Future[tuple[list[str], bool]] | None" = None
 
     def translations(self) -> list[str]:
-        return [self.segment.text] if self.result is None else self.result.result()
+        return [self.segment.text] if self.result is None else self.result.result()[0]
+
+    @property
+    def is_cut(self) -> bool:
+        """Its translation did not end within the limit."""
+        return self.result is not None and self.result.result()[1]
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Job:
         return [piece for text in self.texts for piece in text]
 
     @property
-    def results(self) -> "list[asyncio.Future[list[str]]]":
+    def results(self) -> "list[asyncio.Future[tuple[list[str], bool]]]":
         return [piece.result for piece in self.pieces if piece.result is not None]
 
 
@@ -95,6 +100,8 @@ class Translating:
         if asked.detected:
             answer["detectedLanguage"] = [_detected(asked.pair.source) for _ in job.texts]
         answer["depth"] = [_depths_of(text) for text in job.texts]
+        if any(piece.is_cut for piece in job.pieces):
+            answer["cut"] = [any(piece.is_cut for piece in text) for text in job.texts]
         if not asked.as_list:
             answer = {name: values[0] for name, values in answer.items()}
         return answer | {"milliseconds": _since(began), "engine": self.engine}
@@ -102,7 +109,10 @@ class Translating:
     async def stream(self, request: Request, fields: dict[str, Any], began: float) -> Response:
         if isinstance(fields.get("q"), list):
             raise ApiError(400, "Invalid request: a stream is of one text")
-        job = await self._begin(request, self._asked({**fields, "alternatives": None}))
+        asked = self._asked(fields)
+        if asked.alternatives:
+            raise ApiError(400, "Invalid request: a stream has no alternatives")
+        job = await self._begin(request, asked)
         return Lines(self._lines(job, began), job.results, self.metrics)
 
     async def _lines(self, job: Job, began: float) -> AsyncIterator[str]:
@@ -113,7 +123,7 @@ class Translating:
                     if piece.result is not None:
                         await piece.result
                     text = piece.segment.around(piece.translations()[0])
-                    yield _line(text=text, depth=piece.depth)
+                    yield _line(text=text, depth=piece.depth, **({"cut": True} if piece.is_cut else {}))
             yield _line(done=True, milliseconds=_since(began), engine=self.engine)
         except Exception as error:
             for result in job.results:
@@ -182,7 +192,6 @@ class Translating:
             results = self.queue.add(Task(depth, pair, beam, nbest), [piece.segment.text for piece in group])
             for piece, result in zip(group, results, strict=True):
                 piece.result = result
-            self.metrics.texts.labels(depth).inc(len(group))
 
     def _of(self, pair: LanguagePair) -> Depths:
         return self._depths.get(pair) or next(iter(self._depths.values()))
@@ -225,7 +234,7 @@ class Translating:
         return frontend_settings(self.translator.pairs[0], self.settings.limits.characters)
 
     def about(self) -> dict[str, Any]:
-        examples = self.sample.sources[:EXAMPLES] if self.sample.references else []
+        examples = self.sample.sources[:EXAMPLES] if self.sample.in_model else []
         limits = self.settings.limits
         return {
             "kind": "translation",

@@ -17,6 +17,7 @@ async def all_of(
 ) -> list[Any]:
     """The results, in order. If they come too late or nobody waits for them, what is still queued leaves the queue."""
     everything = asyncio.gather(*results)
+    everything.add_done_callback(_noted)
     hung_up = asyncio.ensure_future(_hung_up(request))
     either: set[asyncio.Future[Any]] = {everything, hung_up}
     try:
@@ -47,6 +48,12 @@ class Lines(StreamingResponse):
             cancelled = [result.cancel() for result in self.results]
             if any(cancelled):
                 self.metrics.cancelled.inc()
+
+
+def _noted(everything: "asyncio.Future[Any]") -> None:
+    """What went wrong after nobody waited any more is no news."""
+    if not everything.cancelled():
+        everything.exception()
 
 
 async def _hung_up(request: Request) -> None:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anydepth.deploy.server.errors import ApiError, GoneError
+from anydepth.deploy.server.errors import ApiError, BusyError, GoneError
 from anydepth.deploy.server.logs import LOG
 from anydepth.deploy.server.metrics import Metrics
 from anydepth.errors import UserError
@@ -16,6 +16,8 @@ from anydepth.text.tokenizer import encodable
 
 HUNG_UP = 499  # as proxies log it; nobody receives it
 OTHER = "other"
+MOST_AT_ONCE = 1000  # requests; beyond that, to say no is all that can be done
+RETRY_AFTER = 5  # seconds
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -26,6 +28,7 @@ HEADERS = {
 class Watching:
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
         self.app, self.metrics, self.routes = app, metrics, routes
+        self._now = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,14 +44,21 @@ class Watching:
                 message["headers"] += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
             await send(message)
 
+        self._now += 1
         try:
-            await self.app(scope, receive, sending)
+            if self._now > MOST_AT_ONCE:
+                busy = BusyError(RETRY_AFTER)
+                await error_response(busy.status, busy.message, busy.headers)(scope, receive, sending)
+            else:  # whoever asks for the head only is answered as usual; the body is not sent
+                known = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+                await self.app(known, receive, sending)
         except Exception as error:
             LOG.error("failure", exc_info=error)
             if status != HUNG_UP:  # the answer has begun
                 raise
             await error_response(500, "Cannot translate text: the server's log says why")(scope, receive, sending)
         finally:
+            self._now -= 1
             seconds = time.perf_counter() - began
             route = scope["path"] if scope["path"] in self.routes else OTHER
             self.metrics.requests.labels(route, str(status)).inc()

@@ -50,14 +50,14 @@ class Task(NamedTuple):
 
 
 def carry_out(model: Model, task: Task, texts: list[str]) -> list[Any]:
-    """For each text what came of it: its best translations, or its label."""
+    """For each text what came of it: its best translations, and whether they ran into the limit; or its label."""
     if isinstance(model, Classifier):
         return _classified(model, task, texts)
     translator = model if task.pair is None else model.between(*task.pair)
     found = translator.hypotheses(
         texts, depth=task.depth, beam=task.beam, nbest=task.nbest, batch_size=len(texts), scores=task.beam > 1
     )
-    return [[one.text for one in hypotheses] for hypotheses in found]
+    return [([one.text for one in each], not all(one.ended for one in each)) for each in found]
 
 
 def _classified(model: Classifier, task: Task, texts: list[str]) -> list[Any]:
