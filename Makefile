@@ -1,4 +1,4 @@
-# make demo    from nothing to a translation at every depth: installs, fetches data, trains, sweeps, translates
+# make demo    the model in the box translates; then a small one is trained from nothing, and every depth of both measured
 # make test    installs and runs the linters and the tests
 # make bench   the benchmarks of benchmarks/, side by side with their peers
 PYTHON ?= python3
@@ -27,16 +27,23 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
+	@set -e; mkdir -p demo; for depth in 1-1 6-1 6-3; do \
+	  echo; echo "== the model in the box at depth $$depth =="; \
+	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/box.$$depth.en; \
+	  paste -d '\n' recipes/demo.fr demo/box.$$depth.en; \
+	done
+	@echo; echo "== now a small one from nothing: data, training, every depth of both measured =="
 	$(BIN)/anydepth data tatoeba-en-fr demo/data
 	$(BIN)/anydepth train recipes/quickstart.yaml --out demo/run
-	$(BIN)/anydepth sweep demo/run --source demo/data/test.fr --reference demo/data/test.en --out demo/report --repeats 3 --batch-size 100
-	@set -e; for depth in 1-1 3-1 3-3; do \
-	  echo; echo "== at depth $$depth, beam 4 =="; \
-	  $(BIN)/anydepth translate demo/run --depth $$depth --beam 4 < recipes/demo.fr > demo/demo.$$depth.en; \
-	  paste -d '\n' recipes/demo.fr demo/demo.$$depth.en; \
-	done
-	@echo; echo "Open demo/report/index.html, or try:"
-	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate demo/run --depth 3-1"
+	for side in fr en; do head -500 demo/data/test.$$side > demo/test.$$side; done
+	$(BIN)/anydepth sweep demo=demo/run box=models/fr-en --source demo/test.fr --reference demo/test.en --out demo/report --repeats 3 --batch-size 100 --no-record
+	@echo; echo "== the small one at depth 3-3, beam 4 =="; set -e; \
+	  $(BIN)/anydepth translate demo/run --depth 3-3 --beam 4 < recipes/demo.fr > demo/demo.3-3.en; \
+	  paste -d '\n' recipes/demo.fr demo/demo.3-3.en
+	@echo; echo "The report is demo/report/index.html. Try:"
+	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate"
+	@echo "  $(BIN)/anydepth serve --engine ctranslate2      # and open the address that it prints"
+	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -56,9 +63,9 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py
-	$(BIN)/python benchmarks/malformed.py --model demo/run    # these with what `make demo` has left
-	$(BIN)/python benchmarks/exporting.py --model demo/run
-	$(BIN)/python benchmarks/serving.py --model demo/run
+	$(BIN)/python benchmarks/malformed.py
+	$(BIN)/python benchmarks/exporting.py    # these with what `make demo` has left
+	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py

@@ -1,0 +1,69 @@
+"""The model in the box: every depth of it is of use, it runs when no model is named, and it is in what is installed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import anydepth
+from safetensors.torch import load_file
+
+import anydepth as package
+from anydepth.box import model_in_the_box
+from anydepth.deploy.sample import find_sample
+from anydepth.evaluate.metrics import score
+
+ROOT = Path(__file__).parents[2]
+BOX = ROOT / "models" / "fr-en"
+SENTENCE = "Où est la gare ?\n".encode()
+
+
+def test_it_is_small_and_says_where_it_is_from():
+    assert model_in_the_box() == BOX
+    assert sum(file.stat().st_size for file in BOX.iterdir()) <= 25_000_000
+    assert {str(one.dtype) for one in load_file(BOX / "model.safetensors").values()} == {"torch.float16"}
+    card = (BOX / "README.md").read_text("utf-8")
+    for said in ("CC-BY 2.0 FR", "tatoeba.org", "recipes/fr-en.sh", "seed 1", "| 6-3 |"):
+        assert said in card
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return package.load(engine="ctranslate2")
+
+
+@pytest.mark.parametrize("encoder", range(1, 7))
+@pytest.mark.parametrize("decoder", range(1, 4))
+def test_every_depth_is_of_use(translator, encoder, decoder):
+    """On sentences it has not been trained on. A model that copies, repeats or stops early is far below."""
+    sample = find_sample(translator, BOX, size=100)
+    found = translator.translate(sample.sources, depth=f"{encoder}-{decoder}")
+    assert all(found)
+    assert score(found, sample.references).bleu >= 35
+
+
+def test_it_runs_when_no_model_is_named(here):
+    unnamed, named = anydepth("translate", stdin=SENTENCE), anydepth("translate", BOX, stdin=SENTENCE)
+    assert unnamed.stdout == named.stdout
+    assert "station" in unnamed.stdout.decode()
+    assert len(json.loads(here("info", "--json").stdout)["depths"]) == 18
+
+
+def test_it_is_in_the_package_that_is_installed(tmp_path):
+    """Away from this checkout, from nothing but the wheel."""
+    tree = tmp_path / "tree"
+    for name in ("src", "models"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", tmp_path / "installed", "."], cwd=tree, check=True, timeout=300)
+    script = f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r})\n"
+    script += "import anydepth, anydepth.box; print(anydepth.__file__, anydepth.box.model_in_the_box())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
+    module, model = map(Path, done.stdout.split())
+    assert module.is_relative_to(tmp_path)
+    assert model == module.parent / "models" / "fr-en"
+    assert {file.name for file in model.iterdir()} == {file.name for file in BOX.iterdir()}
