@@ -27,7 +27,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
-	@set -e; mkdir -p demo; for depth in 1-1 6-1 6-3; do \
+	@set -e; mkdir -p demo; for depth in 1-1 4-1 6-3; do \
 	  echo; echo "== the model in the box at depth $$depth =="; \
 	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/box.$$depth.en; \
 	  paste -d '\n' recipes/demo.fr demo/box.$$depth.en; \
@@ -66,6 +66,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/malformed.py
 	$(BIN)/python benchmarks/exporting.py    # these with what `make demo` has left
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from statistics import median
 
@@ -15,7 +15,7 @@ from anydepth.text import Batch
 
 
 def interleaved(
-    ways: dict[str, Callable[[], object]], repeats: int, after: Callable[[], object] = lambda: None
+    ways: Mapping[str, Callable[[], object]], repeats: int, after: Callable[[], object] = lambda: None
 ) -> dict[str, float]:
     """Median seconds of each way. Each round runs every way once, so that a slow moment hits all of them.
 

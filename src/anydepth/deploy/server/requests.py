@@ -47,7 +47,7 @@ class ClassifyRequest(BaseModel):
 
 
 class DetectRequest(BaseModel):
-    q: str
+    q: str = Field(min_length=1)
     api_key: str | None = None
 
 
