@@ -30,7 +30,7 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
         head["license"] = facts["license"]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {f'{source} to {target}' if translates else source}, any depth",
+        f"# {f'{source} to {target}' if translates else source}, {'any depth' if len(menu) > 1 else 'one depth'}",
         _summary(record, menu, len(pairs)),
         *_about(facts),
         f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
@@ -58,10 +58,11 @@ def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
     decoder = f" and {model['decoder_layers']} decoder" if translates else ""
     layers = f"{model['encoder_layers']} encoder{decoder} layers"
     of_pairs = f" for {pairs} {'language pairs' if translates else 'languages'}" if pairs > 1 else ""
+    does = "translates" if translates else "runs"
+    depths = f"{len(menu)} depths; take the one that fits your device" if len(menu) > 1 else "one depth"
     return (
         f"One Transformer of {layers}{of_pairs}, width {model['width']}, vocabulary {record['vocabulary']:,}. "
-        f"It {'translates' if translates else 'runs'} at {len(menu)} "
-        f"depth{'s' if len(menu) > 1 else ''}; take the one that fits your device."
+        f"It {does} at {depths}."
     )
 
 

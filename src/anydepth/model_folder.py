@@ -95,7 +95,11 @@ def _has_default(config: ModelConfig, key: str) -> bool:
 def read_config(folder: Path) -> FolderConfig:
     record = json.loads((folder / "config.json").read_text("utf-8"))
     if not isinstance(record, dict) or not isinstance(record.get("format"), int):
-        raise UserError(f"{folder} is not an anydepth model folder: its config.json has no format number")
+        export = (folder / "export.json").is_file()
+        reason = (
+            "it is an export for another engine, see its README" if export else "its config.json has no format number"
+        )
+        raise UserError(f"{folder} is not an anydepth model folder: {reason}")
     if record["format"] > FORMAT:
         raise UserError(f"the model folder {folder} was written by a newer anydepth: upgrade anydepth to read it")
     try:

@@ -132,7 +132,7 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
                 f"what was exported does not translate as its source: {one.source!r} became {one.found!r}, not "
                 f"{one.expected!r}; nothing was written: please report this"
             )
-        _add_our_files(asked, to, folder)
+        _add_our_files(asked, to, folder, sample.sources[0] if sample.in_model else "...")
     return result
 
 
@@ -149,7 +149,7 @@ def _checked(asked: Asked, exported: Translator, sample: Sample) -> Check:
     return min(checks, key=lambda one: (-len(one.wrong), one.same))
 
 
-def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
+def _add_our_files(asked: Asked, to: str, folder: Path, example: str) -> None:
     """Where it comes from; and what another engine's folder lacks: the tokenizer, and how to use it all."""
     translator = asked.translator
     record: dict[str, Any] = {
@@ -169,7 +169,7 @@ def _add_our_files(asked: Asked, to: str, folder: Path) -> None:
         shutil.copy(own, folder / SAMPLE)
     if to != "anydepth":
         (folder / translator.tokenizer.file_name).write_bytes(translator.tokenizer.to_bytes())
-        (folder / "README.md").write_text(export_card(record, asked.entry), "utf-8")
+        (folder / "README.md").write_text(export_card(record, asked.entry, example), "utf-8")
 
 
 def _check_free(out: Path, translator: Translator) -> None:

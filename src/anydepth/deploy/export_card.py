@@ -1,5 +1,6 @@
 """README.md of an export: what it is and a program that runs it, with no anydepth about."""
 
+import json
 from typing import Any
 
 import yaml
@@ -11,7 +12,7 @@ import sentencepiece
 
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
 model = ctranslate2.Translator(".", inter_threads=2, intra_threads=1)
-text = "{text}"
+text = {text}
 pieces = {tag}tokenizer.encode(text, out_type=str)  # at most {longest}: divide longer texts into sentences
 limit = min(2 * len(pieces) + 12, {longest})
 best = model.translate_batch([pieces], beam_size=1, max_input_length=0, max_decoding_length=limit)[0].hypotheses[0]
@@ -23,7 +24,7 @@ import sentencepiece
 
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="tokenizer.model")
 encoder, decoder = (onnxruntime.InferenceSession(name) for name in ("encoder.onnx", "decoder.onnx"))
-text = "{text}"
+text = {text}
 source = np.array([{tag}tokenizer.encode(text) + [tokenizer.eos_id()]])  # at most {longest}: divide longer texts
 mask = np.ones(source.shape, bool)  # False where shorter sentences of a batch are padded
 (memory,) = encoder.run(None, {{"source_ids": source, "source_mask": mask}})
@@ -47,12 +48,12 @@ PROGRAMS = {
 SUFFIXES = {"ctranslate2": "['{tag}'] + ", "onnx": "[tokenizer.piece_to_id('{tag}')] + "}
 
 
-def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
-    """`record` is the content of export.json."""
+def export_card(record: dict[str, Any], entry: MenuEntry, example: str) -> str:
+    """`record` is the content of export.json; `example` a sentence for the program to translate."""
     source, target = record["languages"]
     program, packages = PROGRAMS[record["format"]]
     tag = SUFFIXES[record["format"]].format(tag=record["tag"]) if "tag" in record else ""
-    facts = record["facts"]
+    facts, text = record["facts"], json.dumps(example, ensure_ascii=False)
     data = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
     figures = {
         "BLEU": entry.quality.get("bleu"),
@@ -67,7 +68,7 @@ def export_card(record: dict[str, Any], entry: MenuEntry) -> str:
         + (f"; before that, the model had {measured} at this depth." if measured else "."),
         *([facts["about"]["text"]] if "about" in facts else []),
         f"Run it in this folder, with `pip install {packages}`:",
-        f"```python\n{program.format(text='...', tag=tag, longest=record['longest'])}\n```",
+        f"```python\n{program.format(text=text, tag=tag, longest=record['longest'])}\n```",
         "## Data",
         "\n".join(data) or "Not recorded.",
     ]

@@ -47,7 +47,9 @@ def legend(grid: ComparisonGrid) -> list[str]:
         f"rows: encoder depth n; {first}: BLEU; {', '.join(others)}: difference to A; {BEST_MARK} best of its depth"
     ]
     if grid.has_uncounted:
-        lines.append("without a sign: BLEU where A meets no other model; that counts neither in means nor as a win")
+        lines.append(
+            "without a sign: BLEU of a depth that one of the two lacks; it counts neither in means nor as a win"
+        )
     return lines
 
 

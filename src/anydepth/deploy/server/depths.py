@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from anydepth.deploy.sample import Sample
 from anydepth.deploy.server.settings import Settings
@@ -14,7 +15,7 @@ from anydepth.select.budget import BudgetSelector, in_ms
 from anydepth.select.calibration import find
 from anydepth.select.cost import LengthCost, by_layers
 
-TIMED, ROUNDS = 6, 2
+TIMED, ROUNDS = 6, 3
 PATIENCE = 6.0  # seconds: large models are timed on fewer sentences
 
 
@@ -68,7 +69,7 @@ def time_depths(translator: Translator, names: Sequence[str], sample: Sample, be
     chosen = spread(chosen, max(2, min(TIMED, affordable)))
     costs = {}
     for name in names:
-        seconds = [min(_seconds(translator, sample.sources[i], name, beam) for _ in range(ROUNDS)) for i in chosen]
+        seconds = [median(_seconds(translator, sample.sources[i], name, beam) for _ in range(ROUNDS)) for i in chosen]
         costs[name] = LengthCost.fit([lengths[i] for i in chosen], seconds)
     mean = sum(lengths[i] for i in chosen) / len(chosen)
     subs = {name: translator.menu[name].subnetwork for name in names}
