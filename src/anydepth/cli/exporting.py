@@ -71,8 +71,7 @@ def export(
     if translator.must_choose and not whole:
         names = ", ".join(one.name for one in translator.pairs)
         raise UserError(f"this model has several language pairs, {names}: choose one with --pair")
-    first = translator.pairs[0]
-    of_pair = translator.between(first.source, first.target) if translator.must_choose else translator
+    of_pair = translator.choices[0]
     of_pair.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(of_pair, model or model_in_the_box(), source, reference, sentences)

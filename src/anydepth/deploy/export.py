@@ -141,11 +141,8 @@ def _checked(asked: Asked, exported: Translator, sample: Sample) -> Check:
     if asked.depth != ALL:
         there = asked.depth if asked.depth in exported.menu.names else exported.menu.default.name
         return check(asked.translator, exported, asked.depth, there, sample)
-    views = [(asked.translator, exported)]
-    if asked.translator.must_choose:
-        pairs = [(pair.source, pair.target) for pair in asked.translator.pairs]
-        views = [(asked.translator.between(*pair), exported.between(*pair)) for pair in pairs]
-    checks = [check(before, after, name, name, sample) for before, after in views for name in before.menu.names]
+    both = zip(asked.translator.choices, exported.choices, strict=True)
+    checks = [check(before, after, name, name, sample) for before, after in both for name in before.menu.names]
     return min(checks, key=lambda one: (-len(one.wrong), one.same))
 
 

@@ -1,6 +1,7 @@
 """The pictures of a report: quality and time over n x m, and the trade between the two."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -110,10 +111,19 @@ def _name_points(figure: Figure, axes: Axes, models: Sequence[ModelSweep]) -> No
     centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in everyone]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in centres]
     for on_front in (True, False) if len(everyone) <= POINTS_WITH_NAMES else (True,):
+        taken += [] if on_front else [box for model in models for box in _front_line(axes, model)]
         for index, model in enumerate(models):
             for one in model.measurements:
                 if (one in model.front) == on_front:
                     _name_point(axes, one, COLOURS[index % len(COLOURS)], on_front, places, taken, renderer)
+
+
+def _front_line(axes: Axes, model: ModelSweep) -> Iterator[Bbox]:
+    """Where the steps of a front are on the picture."""
+    corners = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in model.front]
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        yield Bbox([[x, y - 1], [next_x, y + 1]])
+        yield Bbox([[next_x - 1, y], [next_x + 1, next_y]])
 
 
 def _name_point(

@@ -83,6 +83,11 @@ class Translator(LoadedModel):
         return differ(self.pairs, self.menu)
 
     @property
+    def choices(self) -> "list[Translator]":
+        """Of a model that asks for a language pair each; else itself."""
+        return [self.between(pair.source, pair.target) for pair in self.pairs] if self.must_choose else [self]
+
+    @property
     def why_no_selector(self) -> str | None:
         """If none can be trained for it, the reason."""
         weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]

@@ -32,9 +32,7 @@ def build(given: Path, source: Source, workers: int, settings: Settings) -> Fast
         return make_app(Classifying(model, settings), Workers(model, source, workers), settings)
     if not model.translates:
         raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
-    pair = model.pairs[0]
-    of_pair = model.between(pair.source, pair.target) if model.must_choose else model
-    work = Translating(model, settings, find_sample(of_pair, given))
+    work = Translating(model, settings, find_sample(model.choices[0], given))
     return make_app(work, Workers(model, source, workers), settings)
 
 
