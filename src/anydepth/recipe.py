@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,16 @@ from anydepth.errors import UserError
 from anydepth.files import only_process, read_json, write_atomically
 from anydepth.foundations import Foundations
 from anydepth.model import Transformer
-from anydepth.model.device import choose_device
 from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
 from anydepth.recipe_parts import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
-from anydepth.text import Prepared, prepare
+from anydepth.text import Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
+from anydepth.train.processes import Processes, join
+
+
+# What may change when a run goes on: how long it is and what it runs on, not what it learns from.
+FREE = ("about", "train.steps", "train.threads", "train.device", "train.shard", "train.recompute", "train.compile")
 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
@@ -29,7 +33,9 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
     recipe, config = _fitted(models.completed(recipe, run)), recipe.train
     _check_parts_fit(recipe)
-    device = choose_device(config.device)
+    processes, device = join(config.device, config.shard)
+    if not processes.is_first:
+        console = Console(quiet=True)
     pairs = [pair.name for pair in recipe.data.corpora] if len(recipe.data.corpora) > 1 else [""]
     objective = make_objective(
         recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs, recipe.data.is_labelled
@@ -47,18 +53,20 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         console.print(f"note: {warning}", highlight=False, soft_wrap=True)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    with _only_process(run):
-        _check_same(recipe, run)
-        if _has_finished(run, config.steps):
+    with _only_process(run) if processes.is_first else nullcontext():
+        if processes.is_first:
+            _check_same(recipe, run)
+        if processes.told(processes.is_first and _has_finished(run, config.steps)):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
         models.check_unchanged(run)
         given, table = None if models.start is None else models.start.tokenizer, table_of(recipe, run)
-        prepared = prepare(recipe.data, run / "data", config.seed, tokenizer=given)
+        prepared = _prepared(recipe, run, given, processes)
         depths = token_depths_of(recipe, prepared, table)  # refused, if it is, before the run has a recipe of its own
-        write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
-        if depths is not None:
-            depths.table.save(run / WORD_DEPTHS)
+        if processes.is_first:
+            write_atomically(run / "recipe.json", json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n")
+            if depths is not None:
+                depths.table.save(run / WORD_DEPTHS)
         _report(prepared, console)
 
         torch.manual_seed(config.seed)
@@ -69,16 +77,29 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         validator = validator_of(recipe, prepared, objective, device, depths)
         unit = "texts" if recipe.data.is_labelled else "tokens"
         data = prepared.fingerprint
-        trainer = Trainer(model, objective.to(device), stream, validator, config, run, data, console, unit)
+        model.run_with(recompute=config.recompute, compiled=config.compile)
+        trainer = Trainer(model, objective.to(device), stream, validator, config, run, data, console, unit, processes)
         steps = trainer.fit()
+        if not processes.is_first:
+            processes.told()  # until the model is there
+            return run / "model"
 
         finished = write_models(recipe, run, prepared, objective, steps, depths)
         write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
+        processes.told()
     said = [f"finished: {run / 'model'} (the mean of {len(steps)} checkpoint{'s' if len(steps) > 1 else ''})"]
     said += [f"pruned: {run / PRUNED / pair} ({one.menu.default.name})" for pair, one in finished.cut_out.items()]
     for line in [*said, *(f"note: {note}" for note in finished.notes)]:
         console.print(line, highlight=False, soft_wrap=True)
     return run / "model"
+
+
+def _prepared(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, processes: Processes) -> Prepared:
+    """The first process prepares, the others read what it left."""
+    folder, seed = run / "data", recipe.train.seed
+    found = prepare(recipe.data, folder, seed, tokenizer=tokenizer) if processes.is_first else None
+    processes.told()
+    return found or prepare(recipe.data, folder, seed, tokenizer=tokenizer)
 
 
 def _fitted(recipe: Recipe) -> Recipe:
@@ -134,7 +155,7 @@ def _check_same(recipe: Recipe, run: Path) -> None:
     with suppress(ValidationError):  # an earlier version knew fewer keys: what it did is what they are by default
         old = Recipe.model_validate(old).model_dump(mode="json")
     new = recipe.model_dump(mode="json")
-    free = {"train.steps", "about", *_moved_teacher(old, new)}
+    free = {*FREE, *_moved_teacher(old, new)}
     changed = [key for key in _different_keys(old, new) if key not in free]
     if changed:
         raise UserError(

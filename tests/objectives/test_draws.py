@@ -1,6 +1,6 @@
 import numpy as np
 
-from anydepth.objectives.draws import keyed_uniform
+from anydepth.draws import keyed_uniform
 
 
 def test_a_draw_depends_on_its_key_alone():

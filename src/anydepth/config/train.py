@@ -34,6 +34,17 @@ class TrainConfig(Section):
         "auto", description="auto: bfloat16 on a GPU that has it, else float32"
     )
     device: str = Field("auto", description="auto: cuda where there is one, else cpu")
+    shard: bool = Field(
+        False,
+        description="under torchrun, divide weights, gradients and moments among the processes (FSDP): for models that "
+        "do not fit otherwise",
+    )
+    recompute: bool = Field(
+        False, description="compute the inside of each layer again for its gradient: less memory, about a third slower"
+    )
+    compile: bool = Field(
+        False, description="compile the layers (torch.compile): pays on GPUs, after minutes of compiling"
+    )
     threads: int | None = Field(
         None, ge=1, le=1024, description="CPU threads; part of what makes a run repeatable to the bit"
     )

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from anydepth.config import ModelConfig
 from anydepth.model.dense import Dense
@@ -35,6 +36,10 @@ class States(list[Tensor]):
         return States(self[:layers], self.attention[:layers])
 
 
+class Seen(list[Tensor]):
+    """How layers attended. A type of its own: FSDP hands layers copies of plain lists."""
+
+
 class Stack(nn.Module):
     """Layers and the final norm that all their exits share; there is none where layers end in a norm.
 
@@ -57,6 +62,7 @@ class Stack(nn.Module):
         self.norm = nn.Identity() if after else nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.scales = nn.Parameter(torch.zeros(len(pattern))) if config.residual == "rezero" else None
         self.dense = Dense(len(pattern), config.width) if config.residual == "dlcl" else None
+        self.recompute = False  # what is inside a layer, for its gradient, instead of keeping it
 
     @property
     def distinct(self) -> list[nn.Module]:
@@ -90,7 +96,7 @@ class Stack(nn.Module):
         depth is reached keeps its state; once that is so of all, the loop ends.
         """
         states: list[Tensor] = []
-        attention: list[Tensor] = []
+        attention = Seen()
         if watch:
             inputs["seen"] = attention
         if self.scales is not None:
@@ -108,11 +114,18 @@ class Stack(nn.Module):
                 inputs["active"] = packing.at(place)
             if caches is not None:
                 inputs["cache"] = caches[place]
-            x = self.layers[index](x, 1.0 if weights is None else weights[place], **inputs)
+            x = self._run(self.layers[index], x, 1.0 if weights is None else weights[place], inputs)
             if dense is not None:
                 x = dense(past, index + 1, x)  # what the next layer reads, and an exit gives
             states.append(x)
         return States(states, attention, None if packing is None else packing.depths)
+
+    def _run(self, layer: nn.Module, x: Tensor, weight: float | Tensor, inputs: dict[str, Any]) -> Tensor:
+        if self.recompute and torch.is_grad_enabled() and "seen" not in inputs:
+            again: Tensor = checkpoint(layer, x, weight, use_reentrant=False, **inputs)
+            return again
+        output: Tensor = layer(x, weight, **inputs)
+        return output
 
     def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[States]:
         """The states of each of several choices of layers. What two of them begin with alike runs once.

@@ -60,6 +60,13 @@ class Transformer(nn.Module):
             _scale_by_depth(self.encoder)
             _scale_by_depth(self.decoder)
 
+    def run_with(self, *, recompute: bool = False, compiled: bool = False) -> None:
+        """How training runs the layers; what comes out is the same."""
+        for stack in (self.encoder, self.decoder):
+            stack.recompute = recompute
+            for layer in stack.distinct if compiled else ():
+                layer.compile(dynamic=True)
+
     @property
     def tables(self) -> list[nn.Embedding | nn.Linear]:
         """All matrices that have a row for each sub-word, place, kind of text or class."""

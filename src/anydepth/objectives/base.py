@@ -13,17 +13,22 @@ from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.passes import Passes
 from anydepth.objectives.teaching import Teaching
-from anydepth.objectives.unused import keep_in_graph, unused_layers
+from anydepth.objectives.unused import keep_in_graph, unused_parameters
 from anydepth.text import Batch
 
 
 @dataclass
 class Loss:
-    """The mean loss over `terms` (target tokens, or sentences), and its named parts for the logs (detached)."""
+    """The mean loss over the terms of a batch (target tokens, or sentences), and its named parts for the logs
+    (detached). `of_source`, which is not in `total`, is a mean over the source's tokens, and counts by these."""
 
     total: Tensor
-    terms: int
     parts: dict[str, Tensor] = field(default_factory=dict)
+    of_source: Tensor | None = None
+
+    def weighted(self, share: float, source_share: float) -> Tensor:
+        """What it adds to the loss of an update, of whose terms and source tokens this batch has a share."""
+        return self.total * share + (0.0 if self.of_source is None else self.of_source * source_share)
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class TranslationObjective(Objective):
         return []
 
     def beside(self, model: Transformer, batch: Batch, passes: Passes) -> dict[str, Tensor]:
-        """Losses of its own that are added, by name."""
+        """Losses of its own that are added, by name: means over the source's tokens."""
         return {}
 
     @staticmethod
@@ -131,8 +136,8 @@ class TranslationObjective(Objective):
         teaching = self.teaching if self.teaching is not None and step > self.teaching.config.begin else None
         loss = loss_of(model, batch, passes, self.label_smoothing, teaching)
         for name, part in self.beside(model, batch, passes).items():
-            loss.total, loss.parts[name] = loss.total + part, part.detach()
-        unused = unused_layers(model, *passes.layers)
+            loss.of_source, loss.parts[name] = part + (0.0 if loss.of_source is None else loss.of_source), part.detach()
+        unused = unused_parameters(model, *passes.layers)
         if self.teaching is not None:
             unused += self.teaching.unused(None if teaching is None else passes)
         loss.total = keep_in_graph(loss.total, unused)
@@ -152,11 +157,11 @@ def loss_of(
         smoothing,
         None if lesson is None else lesson.soft,
     )
-    terms, parts = passes.features_erd.shape[1], {"nll": (found.nll_er * passes.weight_er).sum()}
+    parts = {"nll": (found.nll_er * passes.weight_er).sum()}
     if lesson is None:
-        return Loss(found.total, terms, parts)
+        return Loss(found.total, parts)
     parts["ce"] = (found.hard_er * passes.weight_er).sum()
     if lesson.soft is not None:  # the mean where it counts: not at the deepest exit, if that is the teacher
         weight_er, tiny = lesson.soft.weight_er, torch.finfo(torch.float32).tiny
         parts["kd"] = (found.soft_er * weight_er).sum() / weight_er.sum().clamp(min=tiny)
-    return Loss(found.total + lesson.of_layers, terms, parts | lesson.parts)
+    return Loss(found.total + lesson.of_decoder, parts | lesson.parts, lesson.of_encoder)

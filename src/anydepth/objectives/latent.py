@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from anydepth.config import LatentConfig, ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.menu import MenuEntry
+from anydepth.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.cutting import cut, fold
 from anydepth.model.stack import Gates
 from anydepth.objectives import gates
 from anydepth.objectives.base import Finished, Loss, ParameterGroup, TranslationObjective
-from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.passes import Passes, run_gated
+from anydepth.objectives.unused import keep_in_graph
 from anydepth.text import Batch
 
 UNDECIDED = (0.4, 0.6)  # probabilities by which a layer is all but drawn
@@ -100,6 +101,8 @@ class Latent(TranslationObjective):
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """The translation loss under sampled gates, the KL, and the distance from the target depth (Eq. 7, 8)."""
         loss = super().forward(model, batch, step)
+        if not self._is_due(step):
+            loss.total = keep_in_graph(loss.total, list(self.logits.values()))
         rise = gates.ramp(step, self.config.anneal_from, self.config.anneal_steps)
         row = self._row(batch)
         for side, logits_nl in self._trained(step):
@@ -119,7 +122,10 @@ class Latent(TranslationObjective):
     def _trained(self, step: int) -> Iterator[tuple[str, Tensor]]:
         """The gates' parameters, of which only the last inner step's gradient is wanted (Algorithm 1)."""
         for side, logits_nl in self.logits.items():
-            yield side, logits_nl if step % self.config.inner_steps == 0 else logits_nl.detach()
+            yield side, logits_nl if self._is_due(step) else logits_nl.detach()
+
+    def _is_due(self, step: int) -> bool:
+        return step % self.config.inner_steps == 0
 
     def _draw(self, batch: Batch, step: int) -> None:
         """A sample of each gate for this batch; those of other pairs, too, count for the target depth."""

@@ -10,9 +10,9 @@ import torch
 from anydepth.config import LayerDropConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
+from anydepth.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.objectives.passes import Passes, run_all
 from anydepth.text import Batch
 

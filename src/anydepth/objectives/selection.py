@@ -44,7 +44,7 @@ class DepthLabels(SelectionObjective):
         bce = _mean(self.cross_entropy(output_bk, labels_bk).mean(1), weight_b)
         f_beta = _mean(self.f_beta(output_bk, labels_bk), weight_b)
         total = self.mix * bce + (1 - self.mix) * (1 - f_beta)
-        return Loss(total, round(float(weight_b.sum())), {"bce": bce.detach(), "f_beta": f_beta.detach()})
+        return Loss(total, {"bce": bce.detach(), "f_beta": f_beta.detach()})
 
     def cross_entropy(self, logits_bk: Tensor, labels_bk: Tensor) -> Tensor:
         """Eq. 3 of each sentence and depth; softplus(-z) is -log sigmoid(z) and never overflows."""
@@ -80,7 +80,7 @@ class DepthValues(SelectionObjective):
         difference = _mean(error_bk.sum(1) - level_b, weight_b) / self.difference_variance
         total = difference + self.level_weight * level
         parts = {"difference": difference.detach(), "level": level.detach()}
-        return Loss(total, round(float(weight_b.sum())), parts)
+        return Loss(total, parts)
 
 
 def selection_objective(config: SelectorConfig, data: Labelled) -> SelectionObjective:

@@ -28,14 +28,16 @@ SIDES = {"encoder": ("encoder",), "decoder": ("decoder",), "both": ("encoder", "
 
 
 class Lesson(NamedTuple):
-    """How a teacher changes the loss: what is left for the references, its outputs to match, and the loss of layers.
+    """How a teacher changes the loss: what is left for the references, its outputs to match, and the losses of layers,
+    means over the tokens of the source and of the target.
 
     The parts are those of layers, for the logs, as they count before lambda.
     """
 
     left_er: Tensor
     soft: Soft | None
-    of_layers: Tensor | float
+    of_encoder: Tensor | None
+    of_decoder: Tensor | float
     parts: dict[str, Tensor]
 
 
@@ -98,9 +100,12 @@ class Teaching(nn.Module):
         soft = None
         if config.eta > 0 and shown.features_rd is not None:
             soft = Soft(shown.features_rd, shown.matrix_vd, passes.weight_er * eta_er, config.temperature)
-        parts = self._of_layers(batch, passes, shown)
-        of_layers = config.lambda_ * sum(parts.values())
-        return Lesson(1 - eta_er - lambda_er, soft, of_layers, {name: part.detach() for name, part in parts.items()})
+        found = {side: self._of_layers(side, batch, passes, shown) for side in self.sides}
+        counted = {side: config.lambda_ * torch.stack(list(parts.values())).sum() for side, parts in found.items()}
+        parts: dict[str, Tensor] = {}
+        for name, part in (item for of_side in found.values() for item in of_side.items()):
+            parts[name] = parts.get(name, 0.0) + part.detach()
+        return Lesson(1 - eta_er - lambda_er, soft, counted.get("encoder"), counted.get("decoder", 0.0), parts)
 
     def _shares(self, passes: Passes) -> tuple[Tensor, Tensor]:
         """Eta and lambda for each exit and token. A model that teaches itself has nothing to teach its deepest exit."""
@@ -114,26 +119,26 @@ class Teaching(nn.Module):
             lambda_er = lambda_er.masked_fill(whole_er, 0.0)
         return eta_er, lambda_er
 
-    def _of_layers(self, batch: Batch, passes: Passes, shown: Shown) -> dict[str, Tensor]:
+    def _of_layers(self, side: str, batch: Batch, passes: Passes, shown: Shown) -> dict[str, Tensor]:
         """Eq. 3 for each choice of layers that was run, weighted by what it counts; by name, with a gradient."""
-        names = [self.config.method, "attention"] if self.watches else [self.config.method]
-        parts = {name: torch.zeros((), device=batch.source.device) for name in (names if self.sides else [])}
-        for side in self.sides:
-            tokens = batch.source if side == "encoder" else batch.target_out
-            real_r = real_positions(tokens)
-            sentence_r = real_r // tokens.shape[1]
-            taught = {layer: shown.states[side][layer - 1].flatten(0, 1)[real_r] for layer in self._needed(side)}
-            for ran in self._ran(side, passes):
-                times_r = None if ran.times_b is None else ran.times_b[sentence_r]
-                for own, match in self._matched(side, ran):
-                    state_crd = ran.states[own - 1].view(len(ran.weights), tokens.numel(), -1)[:, real_r]
-                    apart_c = match(state_crd, taught, times_r)
-                    parts[self.config.method] += sum(w * apart for w, apart in zip(ran.weights, apart_c, strict=True))
-                    if side == "encoder" and self.watches:
-                        theirs = [shown.states[side].attention[layer - 1] for layer in match.layers]
-                        own_attention = ran.states.attention[own - 1]
-                        apart = match_attention(own_attention, theirs, batch.source_padding, match.shares())
-                        parts["attention"] += ran.weights[0] * apart
+        watches = self.watches and side == "encoder"
+        names = [self.config.method, "attention"] if watches else [self.config.method]
+        parts = {name: torch.zeros((), device=batch.source.device) for name in names}
+        tokens = batch.source if side == "encoder" else batch.target_out
+        real_r = real_positions(tokens)
+        sentence_r = real_r // tokens.shape[1]
+        taught = {layer: shown.states[side][layer - 1].flatten(0, 1)[real_r] for layer in self._needed(side)}
+        for ran in self._ran(side, passes):
+            times_r = None if ran.times_b is None else ran.times_b[sentence_r]
+            for own, match in self._matched(side, ran):
+                state_crd = ran.states[own - 1].view(len(ran.weights), tokens.numel(), -1)[:, real_r]
+                apart_c = match(state_crd, taught, times_r)
+                parts[self.config.method] += sum(w * apart for w, apart in zip(ran.weights, apart_c, strict=True))
+                if watches:
+                    theirs = [shown.states[side].attention[layer - 1] for layer in match.layers]
+                    own_attention = ran.states.attention[own - 1]
+                    apart = match_attention(own_attention, theirs, batch.source_padding, match.shares())
+                    parts["attention"] += ran.weights[0] * apart
         return parts
 
     def _needed(self, side: str) -> set[int]:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from anydepth.config import TiedMultiConfig
 from anydepth.depth import DepthMenu
+from anydepth.draws import keyed_uniform
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.draws import keyed_uniform
 from anydepth.objectives.passes import Passes, Ran, run_all
 from anydepth.text import Batch
 

@@ -27,9 +27,16 @@ class _KeepInGraph(torch.autograd.Function):
         return grads[0], *(torch.zeros_like(parameter) for parameter in ctx.saved_tensors)
 
 
-def unused_layers(model: Transformer, encoder: Layers, decoder: Layers) -> list[nn.Parameter]:
+def unused_parameters(model: Transformer, encoder: Layers, decoder: Layers) -> list[nn.Parameter]:
     """The parameters that the layers of `encoder` and `decoder` do without, and others use."""
-    return [*_others(model.encoder, encoder), *_others(model.decoder, decoder)]
+    return [*_others(model.encoder, encoder), *_others(model.decoder, decoder), *_idle_table(model)]
+
+
+def _idle_table(model: Transformer) -> list[nn.Parameter]:
+    """An encoder alone has no use for the embeddings of a target, unless they are those of its source or its output."""
+    table = model.target_embedding.weight
+    used = any(table is other.weight for other in (model.source_embedding, model.output))
+    return [] if model.config.decoder_layers or used else [table]
 
 
 def keep_in_graph(loss: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:

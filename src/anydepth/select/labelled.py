@@ -16,7 +16,7 @@ from anydepth.select.config import Kind
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Inputs
 from anydepth.text import plan_epoch
-from anydepth.text.batches import Indices
+from anydepth.text.batches import WHOLE, Indices, Part
 
 MOST_CERTAIN = 0.99  # share of a label above which, or below 1 minus which, its offset does not grow further
 
@@ -52,6 +52,10 @@ class LabelledBatch:
     weight_b: Tensor
     terms: int  # the sum of the weights
 
+    @property
+    def source_terms(self) -> int:
+        return self.terms
+
     def to(self, device: torch.device | str) -> "LabelledBatch":
         """The inputs are where the model that made them is."""
         return LabelledBatch(self.inputs, self.quality_bk.to(device), self.weight_b.to(device), self.terms)
@@ -78,8 +82,8 @@ class LabelledStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_of(epoch))
 
-    def at(self, epoch: int, index: int) -> LabelledBatch:
-        rows = self._plan_of(epoch)[index]
+    def at(self, epoch: int, index: int, part: Part = WHOLE) -> LabelledBatch:
+        rows = part.rows(self._plan_of(epoch)[index])
         with torch.no_grad():
             inputs = self._read([self._data.sources[row] for row in rows])
         weights = self._weights_n[rows]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from anydepth.errors import UserError
 from anydepth.select.word_depths import WordDepths
 from anydepth.text import Batch, Tokenizer
+from anydepth.text.batches import WHOLE, Batches, Part
 from anydepth.text.words import words_of_pieces
 
 Special = Literal["deepest", "shallowest"]
@@ -81,23 +82,15 @@ class TokenDepths:
             )
 
 
-class SomeStream(Protocol):
-    together: int
-
-    def batches_in(self, epoch: int) -> int: ...
-
-    def at(self, epoch: int, index: int) -> Batch: ...
-
-
 class DepthStream:
     """The batches of another stream with the depth of each token: by one of `choices`, drawn for each batch."""
 
-    def __init__(self, stream: SomeStream, choices: Sequence[TokenDepths], seed: int) -> None:
+    def __init__(self, stream: Batches, choices: Sequence[TokenDepths], seed: int) -> None:
         self._stream, self._choices, self._seed, self.together = stream, choices, seed, stream.together
 
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int) -> Batch:
+    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
         drawn = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
-        return self._choices[drawn].on(self._stream.at(epoch, index))
+        return self._choices[drawn].on(self._stream.at(epoch, index, part))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,19 @@ from anydepth.text.tokenizer import Tokenizer
 
 Indices = NDArray[np.int64]
 Place = tuple[int, int]
+
+
+class Part(NamedTuple):
+    """Which of the equal parts of a batch: each of several processes takes its own."""
+
+    number: int = 0
+    of: int = 1
+
+    def rows(self, indices: Indices) -> Indices:
+        return indices[self.number :: self.of]
+
+
+WHOLE = Part()
 
 
 @dataclass
@@ -28,6 +41,7 @@ class Batch:
     language: int = 0  # the number of its language pair; a batch is of one
     labels: Tensor | None = None  # [b] of texts to classify, which have no targets
     depths: Tensor | None = None  # [b, s] how many layers each token of the source runs, where that is known
+    counts: bool = True  # False: there was no row for this process, and it runs one that is another's
 
     @classmethod
     def from_rows(
@@ -61,7 +75,14 @@ class Batch:
     @property
     def terms(self) -> int:
         """What a loss of it is the mean over: target tokens, or texts to classify."""
-        return self.target_tokens
+        return self.target_tokens if self.counts else 0
+
+    @property
+    def source_terms(self) -> int:
+        """What a loss of the source's states is the mean over: its tokens."""
+        if not self.counts:
+            return 0
+        return self.source.numel() - (0 if self.source_padding is None else int(self.source_padding.sum()))
 
     @property
     def wanted(self) -> Tensor:
@@ -145,6 +166,16 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
     return batches
 
 
+class Batches(Protocol):
+    """A stream of them, as the trainer reads it."""
+
+    together: int
+
+    def batches_in(self, epoch: int) -> int: ...
+
+    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch: ...
+
+
 class BatchStream:
     """The batch at a position (epoch, index); that position is all the state there is.
 
@@ -163,8 +194,11 @@ class BatchStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_of(epoch))
 
-    def at(self, epoch: int, index: int) -> Batch:
-        return make_batch(self._store, self._plan_of(epoch)[index], (epoch, index), self._labelled)
+    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
+        indices = self._plan_of(epoch)[index]
+        own = part.rows(indices)
+        batch = make_batch(self._store, own if len(own) else indices[:1], (epoch, index), self._labelled)
+        return batch if len(own) else replace(batch, counts=False)
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, field
 
 from torch import nn
-from torch.nn.utils import get_total_norm
 
 from anydepth.errors import UserError
 from anydepth.model.stack import Stack
+from anydepth.train.optim import norm_of
 
 
 def layer_norms(model: nn.Module) -> dict[str, float]:
@@ -15,7 +15,7 @@ def layer_norms(model: nn.Module) -> dict[str, float]:
     stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, Stack)]
     layers = {f"{name}.{place}": layer for name, stack in stacks for place, layer in _by_first_place(stack)}
     gradients = {name: [p.grad for p in layer.parameters() if p.grad is not None] for name, layer in layers.items()}
-    return {name: float(get_total_norm(grads)) if grads else 0.0 for name, grads in gradients.items()}
+    return {name: float(norm_of(grads)) if grads else 0.0 for name, grads in gradients.items()}
 
 
 def _by_first_place(stack: Stack) -> list[tuple[int, nn.Module]]:

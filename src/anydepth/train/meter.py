@@ -5,13 +5,14 @@ import time
 import torch
 
 from anydepth.objectives.base import Loss
+from anydepth.train.processes import ALONE, Processes
 
 
 class Meter:
     """Sums on the device; values stay there until they are read."""
 
-    def __init__(self, total_steps: int) -> None:
-        self._total_steps = total_steps
+    def __init__(self, total_steps: int, processes: Processes = ALONE) -> None:
+        self._total_steps, self._processes = total_steps, processes
         self._first_step: int | None = None
         self._began = time.perf_counter()
         self._paused = 0.0
@@ -23,24 +24,25 @@ class Meter:
         self._terms = 0
         self._since, self._paused_since = time.perf_counter(), 0.0
 
-    def add(self, loss: Loss, share: float) -> None:
-        for name, value in {"loss": loss.total.detach(), **loss.parts}.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value.detach() * share
+    def add(self, loss: Loss, terms: int, share: float, source_share: float) -> None:
+        parts = {name: value.detach() * share for name, value in loss.parts.items()}
+        for name, value in {"loss": loss.weighted(share, source_share).detach(), **parts}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0.0) + share
-        self._terms += loss.terms
+        self._terms += terms
 
     def pause(self, seconds: float) -> None:
         self._paused += seconds
         self._paused_since += seconds
 
-    @property
-    def loss(self) -> torch.Tensor:
-        """The sum so far: if it is finite, so is each."""
-        return self._sums["loss"]
-
     def read(self, step: int) -> dict[str, float]:
-        values = {name: float(value) / self._counts[name] for name, value in self._sums.items()}
-        values["tokens_per_second"] = self._terms / (time.perf_counter() - self._since - self._paused_since)
+        """The means since it was last read, of all processes; every one of them has to read."""
+        names, seconds = list(self._sums), time.perf_counter() - self._since - self._paused_since
+        own = [float(value) for value in self._sums.values()]
+        found = self._processes.sum([*own, *self._counts.values(), self._terms])
+        sums, counts, terms = found[: len(names)], found[len(names) : -1], found[-1]
+        values = {name: value / count for name, value, count in zip(names, sums, counts, strict=True)}
+        values["tokens_per_second"] = terms / seconds
         if self._first_step is None:
             self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
         self._reset()

@@ -1,6 +1,6 @@
 """The optimisers and the learning rate at each step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
 from anydepth.objectives.base import ParameterGroup
+from anydepth.train.processes import divided_as, full, is_divided
 
 
 def inverse_sqrt(step: int, config: TrainConfig) -> float:
@@ -48,10 +49,25 @@ class Optimised:
 
     def norm(self) -> Tensor:
         """Of the gradient, before clipping."""
-        return get_total_norm(p.grad for p in self.named.values() if p.grad is not None)
+        return norm_of(p.grad for p in self.named.values() if p.grad is not None)
 
     def clip(self, largest: float, norm: Tensor) -> None:
-        clip_grads_with_norm_(self.named.values(), largest, norm)
+        for alike in _alike(self.named.values()):
+            clip_grads_with_norm_(alike, largest, norm)
+
+
+def norm_of(gradients: Iterable[Tensor]) -> Tensor:
+    """Of all of them together, some of which may be divided among processes."""
+    norms = [full(get_total_norm(alike)) for alike in _alike(gradients)]
+    return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+
+
+def _alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Those that are divided among processes apart from those that are not: they do not mix."""
+    found: dict[bool, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(is_divided(tensor), []).append(tensor)
+    return list(found.values())
 
 
 def make_optimisers(
@@ -71,10 +87,8 @@ def make_optimisers(
 def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     matrices = [p for p in named.values() if p.ndim >= 2]
     vectors = [p for p in named.values() if p.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    decays = [(matrices, config.weight_decay), (vectors, 0.0)]
+    groups = [{"params": alike, "weight_decay": decay} for some, decay in decays for alike in _alike(some)]
     if config.optimiser == "nesterov":
         return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, nesterov=True)
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=1e-9, fused=True)
@@ -83,7 +97,7 @@ def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torc
 def optimiser_tensors(optimisers: Sequence[Optimised]) -> dict[str, Tensor]:
     """Their state under the parameters' names: `<parameter>/<moment>`."""
     return {
-        f"{name}/{key}": value
+        f"{name}/{key}": full(value)
         for one in optimisers
         for name, parameter in one.named.items()
         for key, value in one.optimiser.state.get(parameter, {}).items()
@@ -96,4 +110,6 @@ def restore_optimisers(optimisers: Sequence[Optimised], tensors: dict[str, Tenso
     for key, value in tensors.items():
         name, moment = key.rsplit("/", 1)
         parameter = owners[name].named[name]
-        owners[name].optimiser.state[parameter][moment] = value.to(parameter.device)
+        is_count = value.shape != parameter.shape  # of steps
+        there = value.to(parameter.device) if is_count else divided_as(value, parameter)
+        owners[name].optimiser.state[parameter][moment] = there

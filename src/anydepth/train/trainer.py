@@ -16,20 +16,28 @@ from torch import nn
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
-from anydepth.objectives.base import Objective, ParameterGroup
+from anydepth.objectives.base import Loss, Objective, ParameterGroup
+from anydepth.text.batches import Part
 from anydepth.train import checkpoint as ckpt
 from anydepth.train.divergence import Gradients, divergence, layer_norms
 from anydepth.train.logs import RunLog, TrainProgress
 from anydepth.train.meter import Meter
 from anydepth.train.optim import Optimised, learning_rate, make_optimisers, optimiser_tensors, restore_optimisers
 from anydepth.train.precision import Precision
-from anydepth.train.validation import Validator
+from anydepth.train.processes import ALONE, Processes, divided_as, full
+from anydepth.train.validation import Validation, Validator
+
+OTHER_DROPOUT = 2**40  # between the random numbers of two processes: each drops out in rows of its own
 
 
 class TrainingBatch(Protocol):
     @property
     def terms(self) -> int:
         """What its loss is the mean over."""
+
+    @property
+    def source_terms(self) -> int:
+        """What a loss of its source is the mean over."""
 
     def to(self, device: torch.device) -> Any: ...
 
@@ -44,7 +52,19 @@ class Stream(Protocol):
 
     def batches_in(self, epoch: int) -> int: ...
 
-    def at(self, epoch: int, index: int) -> TrainingBatch: ...
+    def at(self, epoch: int, index: int, part: Part) -> TrainingBatch: ...
+
+
+class Update(nn.Module):
+    """The loss of a batch as a module of all that is trained: what DDP and FSDP ask for."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any, step: int, shares: tuple[float, float]) -> tuple[torch.Tensor, Loss]:
+        loss = self.objective(self.model, batch, step)
+        return loss.weighted(*shares), loss
 
 
 class Trainer:
@@ -59,10 +79,12 @@ class Trainer:
         data: str,
         console: Console,
         unit: str = "tokens",
+        processes: Processes = ALONE,
     ) -> None:
         self.unit = unit  # what the terms of the loss are
         self.model, self.objective, self.stream, self.validator = model, objective, stream, validator
-        self.config, self.run, self.console = config, run, console
+        self.config, self.run, self.console, self.processes = config, run, console, processes
+        self.update = processes.wrapped(Update(model, objective), model, set(objective.parameters()))
         self.device = next(model.parameters()).device
         self.precision = Precision(config, self.device)
         self.named: dict[str, nn.Parameter] = dict(model.named_parameters())
@@ -75,27 +97,21 @@ class Trainer:
     def fit(self) -> list[int]:
         """Train until the last step or until patience ends; return the steps whose checkpoints make the model."""
         self._resume()
-        self.log = RunLog(self.run, self.state.step)
-        self._meter = Meter(self.config.steps)
+        self.log = RunLog(self.run, self.state.step) if self.processes.is_first else None
+        self._meter = Meter(self.config.steps, self.processes)
         self.model.train()
         with TrainProgress(self.console, self.config.steps, self.state.step) as self.progress:
             while self.state.step < self.config.steps and not self.state.stopped:
                 self._update()
                 self._after_update()
-        self.log.close()
-        return self._steps_to_average()
+        self._close_log()
+        return self.processes.told(self._steps_to_average())  # type: ignore[no-any-return]
 
     def _update(self) -> None:
         step = self.state.step + 1
         batches = [self._next_batch() for _ in range(self.config.accumulate * self.stream.together)]
-        terms = sum(batch.terms for batch in batches)
-        torch.manual_seed(self.config.seed * 1_000_003 + step)
-        for batch in batches:
-            with self.precision.context():
-                loss = self.objective(self.model, batch.to(self.device), step)
-            share = loss.terms / terms  # accumulated batches count by their terms, as one large batch would
-            self.precision.scaler.scale(loss.total * share).backward()
-            self._meter.add(loss, share)
+        torch.manual_seed(self.config.seed * 1_000_003 + step + self.processes.rank * OTHER_DROPOUT)
+        self._backward(batches, step)
         rate = learning_rate(step, self.config)
         logs = step % self.config.log_every == 0 or step == self.config.steps
         due = [one for one in self.optimisers if one.is_due(step)]
@@ -111,6 +127,20 @@ class Trainer:
         self.progress.step(step)
         if logs:
             self._log(rate, float(norm), norms)
+
+    def _backward(self, batches: list[TrainingBatch], step: int) -> None:
+        """The gradient of all batches and processes together: each counts by its terms, as one large batch would."""
+        of_all = [sum(batch.terms for batch in batches), sum(batch.source_terms for batch in batches)]
+        terms, source_terms = self.processes.sum(of_all)
+        for batch in batches:
+            shares = batch.terms / terms, batch.source_terms / source_terms
+            with self.processes.adding_up(self.update, last=batch is batches[-1]):
+                with self.precision.context():
+                    weighted, loss = self.update(batch.to(self.device), step, shares)
+                # what comes of it is the mean over the processes
+                self.precision.scaler.scale(weighted * self.processes.count).backward()
+            self._meter.add(loss, batch.terms, *shares)
+        self.processes.add_up(set(self.objective.parameters()))
 
     def _descend(self, due: list[Optimised], rate: float, step: int) -> torch.Tensor:
         """Each on its own gradient, clipped for itself; return the norm of the model's."""
@@ -134,8 +164,8 @@ class Trainer:
         if math.isfinite(float(value)):
             return
         blamed = self.gradients.largest(norms or layer_norms(self.model))
-        self.log.write("diverged", step, layer=None if blamed is None else blamed[0])
-        self.log.close()
+        self._write("diverged", step, layer=None if blamed is None else blamed[0])
+        self._close_log()
         when = f"{'at' if self._sees_each_step else 'by'} step {step:,}"
         raise divergence(when, blamed, self.objective.remedy)
 
@@ -143,7 +173,7 @@ class Trainer:
         state = self.state
         if state.batch >= self.stream.batches_in(state.epoch):
             state.epoch, state.batch = state.epoch + 1, 0
-        batch = self.stream.at(state.epoch, state.batch)
+        batch = self.stream.at(state.epoch, state.batch, self.processes.part)
         state.batch += 1
         return batch
 
@@ -157,9 +187,10 @@ class Trainer:
 
     def _log(self, rate: float, norm: float, norms: dict[str, float]) -> None:
         state = self.state
-        self._check_finite(self._meter.loss, state.step, norms)
-        values = self._meter.read(state.step) | self.objective.report()
-        self.log.write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
+        values = self._meter.read(state.step)
+        self._check_finite(values["loss"], state.step, norms)
+        values |= self.objective.report()
+        self._write("train", state.step, epoch=state.epoch, rate=rate, grad_norm=norm, **values, layers=norms)
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.unit}/s"
         left = self._meter.seconds_left(state.step)
         self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
@@ -167,7 +198,7 @@ class Trainer:
     def _validate(self) -> None:
         state = self.state
         began = time.perf_counter()
-        result = self.validator.run(self.model)
+        result = self._validation()
         self._check_finite(result.score, state.step)
         self._meter.pause(time.perf_counter() - began)
         if state.best is None or result.score > state.best:
@@ -175,16 +206,31 @@ class Trainer:
         else:
             state.worse += 1
         state.stopped = self.config.patience is not None and state.worse >= self.config.patience
-        self.log.write("valid", state.step, **result.values)
+        self._write("valid", state.step, **result.values)
         self.progress.say(f"step {state.step:,}  validation {result.text}")
         if state.stopped:
             self.progress.say(
                 f"nothing better in {state.worse} validations: stopping; best at step {state.best_step:,}"
             )
 
+    def _validation(self) -> Validation:
+        """One process does it for all, unless it takes all to run the model."""
+        if self.processes.sharded:
+            with self.processes.whole(self.update):
+                return self.validator.run(self.model)
+        return self.processes.told(self.validator.run(self.model) if self.processes.is_first else None)  # type: ignore[no-any-return]
+
+    def _write(self, kind: str, step: int, **values: Any) -> None:
+        if self.log is not None:
+            self.log.write(kind, step, **values)
+
+    def _close_log(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
     def _save(self) -> None:
         for parameter in self.named.values():
-            self._check_finite(parameter.detach().sum(), self.state.step)
+            self._check_finite(full(parameter.detach()).sum(), self.state.step)
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
         tensors = {
@@ -192,12 +238,14 @@ class Trainer:
             "optimiser": optimiser_tensors(self.optimisers),
             **({"objective": objective} if objective else {}),
         }
-        ckpt.save_checkpoint(self.run, ckpt.Checkpoint(self.state, tensors))
-        ckpt.remove_checkpoints(self.run, self._steps_to_keep())
+        if self.processes.is_first:
+            ckpt.save_checkpoint(self.run, ckpt.Checkpoint(self.state, tensors))
+            ckpt.remove_checkpoints(self.run, self._steps_to_keep())
 
     def _resume(self) -> None:
-        for step in ckpt.remove_torn(self.run):
+        for step in ckpt.remove_torn(self.run) if self.processes.is_first else []:
             self.console.print(f"checkpoint of step {step:,} is damaged: skipped", highlight=False)
+        self.processes.told()
         state = ckpt.read_state(self.run, max(ckpt.saved_steps(self.run), default=0))
         if state is None:
             return
@@ -207,7 +255,10 @@ class Trainer:
             )
         if state.step > self.config.steps:
             raise UserError(f"this run is already at step {state.step:,}: train.steps cannot be {self.config.steps:,}")
-        self.model.load_state_dict(ckpt.load_tensors(self.run, state.step, "model"), strict=False)
+        saved = ckpt.load_tensors(self.run, state.step, "model")
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(divided_as(saved[name], parameter))
         if self.objective.state_dict():
             self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
         restore_optimisers(self.optimisers, ckpt.load_tensors(self.run, state.step, "optimiser"))
@@ -241,4 +292,4 @@ def _as_named_here(group: ParameterGroup) -> ParameterGroup:
 
 def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return {name: full(parameter.detach()) for name, parameter in model.named_parameters()}
