@@ -23,7 +23,6 @@ from anydepth.text import Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
 from anydepth.train.processes import Processes, join
 
-
 # What may change when a run goes on: how long it is and what it runs on, not what it learns from.
 FREE = ("about", "train.steps", "train.threads", "train.device", "train.shard", "train.recompute", "train.compile")
 

@@ -27,19 +27,19 @@ class _KeepInGraph(torch.autograd.Function):
         return grads[0], *(torch.zeros_like(parameter) for parameter in ctx.saved_tensors)
 
 
-def unused_parameters(model: Transformer, encoder: Layers, decoder: Layers) -> list[nn.Parameter]:
+def unused_parameters(model: Transformer, encoder: Layers, decoder: Layers) -> list[Tensor]:
     """The parameters that the layers of `encoder` and `decoder` do without, and others use."""
     return [*_others(model.encoder, encoder), *_others(model.decoder, decoder), *_idle_table(model)]
 
 
-def _idle_table(model: Transformer) -> list[nn.Parameter]:
+def _idle_table(model: Transformer) -> list[Tensor]:
     """An encoder alone has no use for the embeddings of a target, unless they are those of its source or its output."""
     table = model.target_embedding.weight
     used = any(table is other.weight for other in (model.source_embedding, model.output))
     return [] if model.config.decoder_layers or used else [table]
 
 
-def keep_in_graph(loss: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
+def keep_in_graph(loss: Tensor, unused: Sequence[Tensor]) -> Tensor:
     """The same loss, of which these parameters are parts too, with gradient zero."""
     if not unused:
         return loss

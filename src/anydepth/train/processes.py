@@ -6,10 +6,11 @@ not depend on how many there are.
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from anydepth.model.device import choose_device
 from anydepth.model.stack import Stack
 from anydepth.text.batches import Part
 
+# What keeps DDP from sending buffers around at each step, by its name in this version of PyTorch: ours are constants.
+BUFFERS = next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in signature(DistributedDataParallel).parameters)
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
 
 
@@ -51,7 +54,7 @@ class Processes:
         if self.count == 1:
             return update
         if not self.sharded:
-            return DistributedDataParallel(update, broadcast_buffers=False)
+            return DistributedDataParallel(update, **{BUFFERS: False})
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
         stacks = [module for module in model.modules() if isinstance(module, Stack)]
         for layer in (layer for stack in stacks for layer in stack.distinct):
@@ -87,13 +90,14 @@ class Processes:
         if isinstance(update, FSDPModule):
             update.reshard()
 
-    def sum(self, values: list[float]) -> list[float]:
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
         """Of all processes, each of the values. No device has to wait for it."""
         if self.count == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total, group=_group_that_waits())
-        return total.tolist()
+        found: list[float] = total.tolist()
+        return found
 
     def told(self, value: Any = None) -> Any:
         """What the first one says, to all. Others wait for it."""

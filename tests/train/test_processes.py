@@ -1,0 +1,140 @@
+"""Two processes with half of each batch learn what one learns from the whole, whatever the objective."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import RECIPE, run_recipe, write_corpus
+from labelled_texts import toy_texts, write_labelled
+from made_classifiers import RECIPE as LABELS
+from safetensors.torch import load_file
+
+STEPS = 8
+# Without dropout, whose numbers are a process's own. By plain descent: Adam divides by the size of a gradient, and
+# makes a large step of one that is nothing but rounding.
+ALIKE = [
+    "model.dropout=0",
+    f"train.steps={STEPS}",
+    "train.optimiser=nesterov",
+    "train.rate=0.1",
+    "train.warmup=2",
+    f"train.checkpoint_every={STEPS}",
+    "train.average=1",
+    f"train.valid_every={STEPS}",
+    "train.valid_sentences=5",
+    "train.log_every=1",
+    "train.threads=1",
+]
+OBJECTIVES = {
+    "vanilla": "objective={name: vanilla}",
+    "sampled": "objective={name: tied-multi, mode: sampled}",
+    "exact": "objective={name: tied-multi, mode: exact}",
+    "flexible": "objective={name: flexible, encoder_tasks: 1}",
+    "layerdrop": "objective={name: layerdrop, encoder_p: 0.5, decoder_p: 0.5}",
+    "latent": "objective={name: latent, sides: both, encoder_target: 1, decoder_target: 1, inner_steps: 2}",
+}
+CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name, objective in OBJECTIVES.items()} | {
+    "accumulated": ("pairs", ["train.accumulate=3", "train.batch_tokens=200"]),
+    "few-rows": ("pairs", ["train.batch_tokens=16"]),  # fewer sentences in a batch than processes
+    "shared": ("pairs", ["model.encoder_shared=all"]),
+    "recomputed": ("pairs", ["train.recompute=true"]),
+    "self-taught": ("pairs", ["teacher={model: self, method: ckd, attention: true, eta: 0.2, lambda: 0.3}"]),
+    "taught": ("pairs", [OBJECTIVES["vanilla"], "teacher={model: TEACHER, method: ckd, eta: 0.2, lambda: 0.3}"]),
+    "masked": ("text", [OBJECTIVES["latent"].replace("both", "encoder").replace("decoder_target: 1, ", "")]),
+    "labels": ("labels", ["objective={name: vanilla}"]),
+    "halting": ("labels", ["objective={name: halting}"]),
+    "by-word": ("labels", ["objective={name: word-depths}"]),
+}
+SHARDED = ["vanilla", "sampled", "layerdrop", "latent", "self-taught", "accumulated", "shared", "recomputed", "masked"]
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("recipes")
+    source, target = write_corpus(folder)
+    found = {name: folder / f"{name}.yaml" for name in ("pairs", "text", "labels")}
+    found["pairs"].write_text(RECIPE.format(source=source, target=target), "utf-8")
+    text = RECIPE.format(source=source, target=target).replace(
+        f"{{source: {source}, target: {target}}}", f"{{text: {source}}}"
+    )
+    text = (
+        text.replace("decoder_layers: 2", "decoder_layers: 0")
+        .replace("vocabulary: 320", "vocabulary: 300")
+        .replace("  target_language: en\n", "")
+    )
+    found["text"].write_text(text, "utf-8")
+    labelled = write_labelled(folder / "labels.tsv", toy_texts(300))
+    found["labels"].write_text(LABELS.format(train=labelled, objective="vanilla"), "utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def together(recipes, toy_run, tmp_path_factory) -> Path:
+    """All cases by two processes, which are started once."""
+    folder = tmp_path_factory.mktemp("together")
+    cases = [(name, name, []) for name in CASES]
+    cases += [(f"{name}-sharded", name, ["train.shard=true"]) for name in SHARDED]
+    asked = [
+        {
+            "recipe": str(recipes[CASES[case][0]]),
+            "run": str(folder / run),
+            "changes": [*changes_of(case, toy_run), *more],
+        }
+        for run, case, more in cases
+    ]
+    (folder / "cases.json").write_text(json.dumps(asked), "utf-8")
+    torchrun(Path(__file__).with_name("trained_together.py"), folder / "cases.json")
+    return folder
+
+
+def torchrun(*arguments: object, processes: int = 2) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stderr
+
+
+def changes_of(case: str, teacher: Path) -> list[str]:
+    return [*ALIKE, *(change.replace("TEACHER", str(teacher)) for change in CASES[case][1])]
+
+
+def losses(run: Path) -> list[float]:
+    records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
+    return [record["loss"] for record in records if record["kind"] == "train"]
+
+
+@pytest.fixture(scope="module")
+def alone(recipes, toy_run, tmp_path_factory):
+    """What one process makes of a case."""
+    folder, made = tmp_path_factory.mktemp("alone"), {}
+
+    def train(case: str) -> Path:
+        if case not in made:
+            run_recipe(recipes[CASES[case][0]], folder / case, *changes_of(case, toy_run))
+            made[case] = folder / case
+        return made[case]
+
+    return train
+
+
+@pytest.mark.parametrize("run", [*CASES, *(f"{name}-sharded" for name in SHARDED)])
+def test_two_processes_learn_what_one_does(alone, together, run):
+    one, two = alone(run.removesuffix("-sharded")), together / run
+    assert len(losses(one)) == STEPS
+    assert losses(two) == pytest.approx(losses(one), rel=1e-5)
+    for name in ("model", "optimiser"):
+        expected, found = (
+            load_file(folder / "checkpoints" / f"step-{STEPS:09d}" / f"{name}.safetensors") for folder in (one, two)
+        )
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            torch.testing.assert_close(
+                found[key], value, rtol=1e-4, atol=2e-5, msg=lambda said, key=key: f"{key}: {said}"
+            )
