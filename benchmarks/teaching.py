@@ -62,7 +62,7 @@ def taught(student: Transformer, teacher: Transformer, options: dict[str, object
 
 
 def step(objective: TranslationObjective, student: Transformer, batch: Batch) -> None:
-    objective(student, batch, 1).total.backward()
+    objective(student, batch, 1).weighted(1, 1).backward()
 
 
 @torch.no_grad()

@@ -41,7 +41,6 @@ def test_the_loss_is_the_cross_entropy_of_what_the_model_gives_at_these_depths(c
     logits = classifier.output(classifier.read_out(states[-1], texts.source_padding))
     torch.testing.assert_close(loss.total, F.cross_entropy(logits, texts.labels, label_smoothing=smoothing))
     torch.testing.assert_close(loss.parts["nll"], F.cross_entropy(logits, texts.labels).detach())
-    assert loss.terms == 3
 
 
 def test_depths_matter(classifier, texts):
@@ -68,7 +67,6 @@ def test_a_translation_learns_from_tokens_at_their_depths():
     logits = model.output(model.features(model.decode(batch.target_in, memory, sub, batch.source_padding)[-1]))
     expected = F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1)
     torch.testing.assert_close(loss.total, expected, rtol=1e-5, atol=1e-6)
-    assert loss.terms == 9
     loss.total.backward()
     assert all(p.grad is not None for p in model.parameters())
     assert all(p.grad.eq(0).all() for p in model.encoder.layers[2].parameters())

@@ -71,17 +71,16 @@ def test_the_loss_by_hand(model, batch, unit):
     assert len(set(wanted)) > 1
     of_unit = unit * F.cross_entropy(torch.stack(of_tokens), torch.tensor(wanted))
     torch.testing.assert_close(loss.parts["unit"], of_unit.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(loss.total, expected + of_unit, rtol=1e-5, atol=1e-6)
-    assert loss.terms == 4
+    torch.testing.assert_close(loss.weighted(1, 1), expected + of_unit, rtol=1e-5, atol=1e-6)
 
 
 def test_every_parameter_has_a_gradient_and_the_unit_teaches_the_first_layer(model, batch):
-    objective(1.0)(model, batch, step=1).total.backward()
+    objective(1.0)(model, batch, step=1).weighted(1, 1).backward()
     assert all(p.grad is not None for name, p in model.named_parameters() if not name.startswith("decoder."))
     with_unit = model.encoder.layers[0].ffn_up.weight.grad.clone()
     assert model.halting.weight.grad.abs().sum() > 0
     model.zero_grad()
-    objective(0.0)(model, batch, step=1).total.backward()
+    objective(0.0)(model, batch, step=1).weighted(1, 1).backward()
     assert model.halting.weight.grad.eq(0).all()
     assert not torch.allclose(model.encoder.layers[0].ffn_up.weight.grad, with_unit)
 

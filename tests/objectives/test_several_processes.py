@@ -36,7 +36,7 @@ class Step(nn.Module):
             self.objective.teaching = make_teaching(TEACHER, None, self.objective)
 
     def forward(self, batch: Batch, step: int) -> torch.Tensor:
-        return self.objective(self.model, batch, step).total
+        return self.objective(self.model, batch, step).weighted(1, 1)
 
 
 def train(module: nn.Module, parameters: list[nn.Parameter], rows: slice, number: int) -> None:

@@ -55,7 +55,6 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
     expected = torch.autograd.grad(naive, parameters)
     loss = objective(model, batch, step=1)
     torch.testing.assert_close(loss.total, naive, rtol=1e-5, atol=1e-6)
-    assert loss.terms == batch.target_tokens == 11
     for mine, theirs in zip(torch.autograd.grad(loss.total, parameters), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from anydepth.draws import keyed_uniform
 from anydepth.text import Batch, BatchStream, MaskedStream, PairStore, StoreWriter, Tokenizer, mask_batch
 
 MASK_ID, VOCABULARY = 4, 50
@@ -29,22 +30,29 @@ def test_what_is_chosen_is_the_label_and_nothing_else_has_one():
 
 
 def test_positions_by_hand():
-    """The draws of numpy's generator decide: first which sub-words, then what becomes of each, then others."""
-    whole = batch_of([[10, 11, 12, 13, 14, 15]])
-    rng = np.random.default_rng([7])
-    chances, fates, others = rng.random((1, 7)), rng.random((1, 7)), rng.integers(4, 49, (1, 7))
+    """The draws of a sentence decide, by its number: which sub-words, what becomes of each, and which others."""
+    whole = Batch.from_rows([[10, 11, 12, 13, 14, 15]], [[10, 11, 12, 13, 14, 15]], np.array([34]))
+    chances, fates, others = (keyed_uniform(7, 34, np.arange(7), draw) for draw in range(3))
     source, target = whole.source[0].tolist(), [PAD] * 7
     for place in range(6):
-        if chances[0, place] < 0.6:
+        if chances[place] < 0.6:
             target[place] = source[place]
-            if fates[0, place] < 0.8:
+            if fates[place] < 0.8:
                 source[place] = MASK_ID
-            elif fates[0, place] < 0.9:
-                source[place] = int(others[0, place])
+            elif fates[place] < 0.9:
+                source[place] = 4 + int(others[place] * 45)
     damaged = masked(whole, 0.6, seed=7)
     assert damaged.source.tolist() == [source]
     assert damaged.target_out.tolist() == [target]
     assert 1 < damaged.target_tokens < 6
+
+
+def test_a_sentence_is_damaged_alike_whoever_is_beside_it():
+    rows = [[10, 11, 12, 13, 14, 15], [20, 21, 22], [30, 31, 32, 33]]
+    all_three = mask_batch(Batch.from_rows(rows, rows, np.array([7, 8, 9])), 0.5, MASK_ID, VOCABULARY, (1, 2))
+    last = mask_batch(Batch.from_rows(rows[2:], rows[2:], np.array([9])), 0.5, MASK_ID, VOCABULARY, (1, 2))
+    assert all_three.source[2, :5].tolist() == last.source[0].tolist()
+    assert all_three.target_out[2, :5].tolist() == last.target_out[0].tolist()
 
 
 def test_shares_of_ten_thousand_chosen_ones():
@@ -71,10 +79,10 @@ def test_a_random_sub_word_is_never_a_special_one(mask_id):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_at_least_one_is_chosen_and_never_the_end(seed):
+def test_at_least_one_of_each_is_chosen_and_never_the_end(seed):
     whole = batch_of([[10], [11]])
     damaged = masked(whole, 1e-9, seed)
-    assert damaged.target_tokens == 1
+    assert damaged.target_tokens == 2  # one of each
     assert damaged.target_out[:, 1].tolist() == [PAD, PAD]
     everything = masked(batch_of([[10], [11, 12]]), 0.9999999, seed)
     assert everything.target_out.tolist() == [[10, PAD, PAD], [11, 12, PAD]]
