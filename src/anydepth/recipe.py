@@ -21,6 +21,7 @@ from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
 from anydepth.recipe_parts import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
 from anydepth.text import Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
+from anydepth.train.precision import check_precision
 from anydepth.train.processes import Processes, join
 
 # What may change when a run goes on: how long it is and what it runs on, not what it learns from.
@@ -32,6 +33,7 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
     models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
     recipe, config = _fitted(models.completed(recipe, run)), recipe.train
     _check_parts_fit(recipe)
+    check_precision(config)
     processes, device = join(config.device, config.shard)
     if not processes.is_first:
         console = Console(quiet=True)

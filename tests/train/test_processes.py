@@ -12,23 +12,8 @@ from conftest import RECIPE, run_recipe, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
+from trained_alike import ALIKE, STEPS
 
-STEPS = 8
-# Without dropout, whose numbers are a process's own. By plain descent: Adam divides by the size of a gradient, and
-# makes a large step of one that is nothing but rounding.
-ALIKE = [
-    "model.dropout=0",
-    f"train.steps={STEPS}",
-    "train.optimiser=nesterov",
-    "train.rate=0.1",
-    "train.warmup=2",
-    f"train.checkpoint_every={STEPS}",
-    "train.average=1",
-    f"train.valid_every={STEPS}",
-    "train.valid_sentences=5",
-    "train.log_every=1",
-    "train.threads=1",
-]
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
     "sampled": "objective={name: tied-multi, mode: sampled}",

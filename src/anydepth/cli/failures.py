@@ -20,7 +20,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        _fail(str(error))
+        _fail(str(error), said_by_all=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
         sys.exit(141)
@@ -45,6 +45,9 @@ def one_line_errors() -> Iterator[None]:
         _fail(f"{message} (--help shows what there is)")
 
 
-def _fail(message: str) -> NoReturn:
-    errors.print(f"anydepth: {' '.join(message.split())}")
+def _fail(message: str, said_by_all: bool = False) -> NoReturn:
+    """Of several processes that train together and all find the same wrong, the first one says so."""
+    rank = int(os.environ.get("RANK", "0"))
+    if rank == 0 or not said_by_all:
+        errors.print(f"anydepth: {f'process {rank}: ' if rank else ''}{' '.join(message.split())}")
     sys.exit(2)

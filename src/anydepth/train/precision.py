@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from anydepth.config import TrainConfig
+from anydepth.errors import UserError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -16,6 +17,13 @@ def choose_dtype(config: TrainConfig, device: torch.device) -> torch.dtype:
         return DTYPES[config.precision]
     has_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def check_precision(config: TrainConfig) -> None:
+    if config.shard and config.precision == "float16":
+        raise UserError(
+            "train.shard goes with float32 or bfloat16, not with the loss scaling of float16: set train.precision"
+        )
 
 
 class Precision:

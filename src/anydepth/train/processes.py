@@ -6,11 +6,13 @@ not depend on how many there are.
 
 import atexit
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import signature
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from anydepth.model.device import choose_device
@@ -25,7 +28,8 @@ from anydepth.model.stack import Stack
 from anydepth.text.batches import Part
 
 # What keeps DDP from sending buffers around at each step, by its name in this version of PyTorch: ours are constants.
-BUFFERS = next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in signature(DistributedDataParallel).parameters)
+KNOWN = signature(DistributedDataParallel).parameters
+BUFFERS = next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in KNOWN)
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
 
 
@@ -95,40 +99,49 @@ class Processes:
         if self.count == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total, group=_group_that_waits())
+        dist.all_reduce(total)
         found: list[float] = total.tolist()
         return found
 
     def told(self, value: Any = None) -> Any:
-        """What the first one says, to all. Others wait for it."""
+        """What the first one says, to all. Others wait for it, for days if need be."""
         if self.count == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=_group_that_waits())
-        return box[0]
+        key = f"told/{next(_news)}"
+        if self.is_first:
+            _store().set(key, pickle.dumps(value))
+            return value
+        _store().wait([key], LONGEST_WAIT)
+        return pickle.loads(_store().get(key))
 
 
 ALONE = Processes()
-_waiting: list[Any] = []
+_stores: list[dist.Store] = []
+_news = count()
 
 
 def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
     """Find the others, if torchrun has started several, and the device of this one."""
-    here, count = choose_device(device), int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
+    here, processes = choose_device(device), int(os.environ.get("WORLD_SIZE", "1"))
+    if processes == 1:
         return ALONE, here
     if here.type == "cuda":
         here = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(here)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
-        _waiting.append(dist.new_group(backend="gloo", timeout=LONGEST_WAIT))
+        shared, rank, _ = next(rendezvous("env://"))
+        # After a restart, what the processes before left there would lead astray.
+        store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
+        _stores.append(store)
+        backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
         atexit.register(dist.destroy_process_group)
-    return Processes(dist.get_rank(), count, shard), here
+    return Processes(dist.get_rank(), processes, shard), here
 
 
-def _group_that_waits() -> Any:
-    return _waiting[0]
+def _store() -> dist.Store:
+    """Where processes leave messages. A group would have a time limit, and the first may prepare a corpus for hours."""
+    return _stores[0]
 
 
 def full(value: Tensor) -> Tensor:

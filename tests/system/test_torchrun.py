@@ -1,0 +1,88 @@
+"""Training by several processes, as users start it: killed and restarted, gone on with by another number of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from conftest import anydepth, weights_of
+from trained_alike import ALIKE
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+QUICK = [*ALIKE, "train.checkpoint_every=10", "train.valid_every=1000", "train.average=1"]
+
+
+def command(recipe: Path, run: Path, *changes: str) -> list[str]:
+    settings = [word for change in (*QUICK, *changes) for word in ("--set", change)]
+    return ["-m", "anydepth", "train", str(recipe), "--out", str(run), *settings]
+
+
+def train(recipe: Path, run: Path, *changes: str, processes: int = 2) -> subprocess.CompletedProcess[bytes]:
+    if processes == 1:
+        return anydepth(*command(recipe, run, *changes)[2:])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*TORCHRUN, *command(recipe, run, *changes)], env=environment, capture_output=True, timeout=250
+    )
+
+
+def steps_logged(run: Path) -> list[int]:
+    records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
+    return [record["step"] for record in records if record["kind"] == "train"]
+
+
+def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, tmp_path):
+    """torchrun starts all of them again, and they go on from the last checkpoint."""
+    whole = train(toy_recipe, tmp_path / "whole", "train.steps=60")
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    run = tmp_path / "killed"
+    words = [*TORCHRUN, "--max-restarts", "2", *command(toy_recipe, run, "train.steps=60")]
+    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+    while not list((run / "checkpoints").glob("step-*")):
+        assert process.poll() is None, process.stderr.read()[-3000:]
+        time.sleep(0.02)
+    workers = [one for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
+    next(one for one in workers if one.environ()["RANK"] == "1").send_signal(signal.SIGKILL)
+    said = process.communicate(timeout=250)[1].decode()
+    assert process.returncode == 0, said[-3000:]
+    assert "going on from step" in said
+    assert steps_logged(run) == list(range(1, 61))  # none twice, none missing
+    expected = weights_of(tmp_path / "whole")
+    for name, value in weights_of(run).items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2)])
+def test_another_number_of_processes_goes_on(toy_recipe, tmp_path, first, second):
+    for run, counts in (("alone", (1, 1)), ("other", (first, second))):
+        for steps, processes in zip((10, 25), counts, strict=True):
+            done = train(toy_recipe, tmp_path / run, f"train.steps={steps}", processes=processes)
+            assert done.returncode == 0, done.stderr[-3000:]
+    state = [
+        json.loads((tmp_path / run / "checkpoints/step-000000025/state.json").read_text()) for run in ("alone", "other")
+    ]
+    assert state[0]["state"] == state[1]["state"]  # as far in the data
+    expected = weights_of(tmp_path / "alone")
+    for name, value in weights_of(tmp_path / "other").items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=5e-5)
+
+
+def test_what_is_wrong_is_said_once(toy_recipe, tmp_path):
+    done = train(toy_recipe, tmp_path / "run", "train.stepz=3")
+    assert done.returncode != 0
+    said = [line for line in done.stderr.decode().splitlines() if line.startswith("anydepth:")]
+    assert len(said) == 1
+    assert "stepz" in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_sharding_with_loss_scaling_is_refused(toy_recipe, tmp_path):
+    done = train(toy_recipe, tmp_path / "run", "train.shard=true", "train.precision=float16", processes=1)
+    assert done.returncode == 2
+    assert b"train.shard goes with float32 or bfloat16" in done.stderr
