@@ -70,8 +70,8 @@ def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None
 
 def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
     data, tokens, seed = recipe.data, recipe.train.batch_tokens, recipe.train.seed
-    streams = [BatchStream(part.train, tokens, seed, data.is_labelled) for part in prepared.parts]
-    sizes = [len(part.train) for part in prepared.parts]
+    streams = [BatchStream(part.train, tokens, seed, data.is_labelled, part.spans) for part in prepared.parts]
+    sizes = [round(sum(span.pairs * span.weight for span in part.spans)) for part in prepared.parts]
     stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
     if token_depths is not None:
         assert isinstance(recipe.objective, WordDepthsConfig)
@@ -180,7 +180,7 @@ def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     counts = list(train.values()) if len(prepared.parts) > 1 else [train]
     items = {"translation": "pairs", "text": "sentences", "labels": "texts"}[data.task]
     return {
-        "corpus": "; ".join(pair.train.title for pair in data.corpora),
+        "corpus": "; ".join(corpus.title for pair in data.corpora for corpus in pair.training),
         "licence": data.licence or "not recorded",
         f"{items}_read": sum(count["read"] for count in counts),
         f"{items}_trained_on": sum(count["kept"] for count in counts),

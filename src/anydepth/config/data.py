@@ -32,6 +32,13 @@ class CorpusConfig(Section):
     )
     text_column: str = Field("text", description="the column of a .csv with the text")
     label_column: str = Field("label", description="the one with the label")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="of several training corpora: how many times an epoch has each pair of this one; 0.5 is half of "
+        "them, another half each time",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> "CorpusConfig":
@@ -70,7 +77,7 @@ class PairConfig(Section):
         description="language code of the target, which a `text` has not; where there are several, the source begins "
         "with a tag such as `<2fr>`"
     )
-    train: CorpusConfig = Field(description="the training corpus")
+    train: CorpusConfig | list[CorpusConfig] = Field(description="the training corpus, or a list of several")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
 
     @model_validator(mode="before")
@@ -78,30 +85,51 @@ class PairConfig(Section):
     def _a_text_needs_no_target(cls, values: Any) -> Any:
         if isinstance(values, dict) and "source_language" in values and "target_language" not in values:
             train = values.get("train")
+            train = train[0] if isinstance(train, list) and train else train
             if isinstance(train, dict) and not train.keys().isdisjoint({"text", "labelled"}):
                 return {**values, "target_language": values["source_language"]}
         return values
-
-    @model_validator(mode="after")
-    def _a_text_has_one_language(self) -> "PairConfig":
-        if self.train.kind != "translation" and self.target_language != self.source_language:
-            raise ValueError(f"a text has one language: leave out the target_language {self.target_language}")
-        return self
 
     @property
     def name(self) -> str:
         return f"{self.source_language}-{self.target_language}"
 
+    @model_validator(mode="after")
+    def _weights_weigh_something(self) -> "PairConfig":
+        if not self.training:
+            raise ValueError("train is an empty list: give a corpus, or several")
+        if self.valid is not None and self.valid.weight != 1:
+            raise ValueError("weight has no effect on a validation corpus: leave it out")
+        if len(self.training) == 1 and self.training[0].weight != 1:
+            raise ValueError("weight has no effect on a single corpus: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _a_text_has_one_language(self) -> "PairConfig":
+        if self.kind != "translation" and self.target_language != self.source_language:
+            raise ValueError(f"a text has one language: leave out the target_language {self.target_language}")
+        return self
+
+    @property
+    def training(self) -> list[CorpusConfig]:
+        return self.train if isinstance(self.train, list) else [self.train]
+
     @property
     def corpora(self) -> list[CorpusConfig]:
-        return [corpus for corpus in (self.train, self.valid) if corpus is not None]
+        return [*self.training, *([] if self.valid is None else [self.valid])]
+
+    @property
+    def kind(self) -> Task:
+        return self.training[0].kind
 
 
 class DataConfig(Section):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
     licence: str | None = Field(None, description="licence and origin of the corpus, for the model card")
-    train: CorpusConfig | None = Field(None, description="the training corpus")
+    train: CorpusConfig | list[CorpusConfig] | None = Field(
+        None, description="the training corpus, or a list of several, each with these keys"
+    )
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
     pairs: list[PairConfig] = Field(
         [],
@@ -153,7 +181,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _train_or_pairs(self) -> "DataConfig":
-        if self.train is None and not self.pairs:
+        if not self.train and not self.pairs:
             raise ValueError("there is nothing to train on: give train, or pairs for several language pairs")
         if self.train is not None and self.pairs:
             raise ValueError("train and pairs are both given: leave out one, or change the train of a pair in pairs")
@@ -175,6 +203,11 @@ class DataConfig(Section):
             for code in (pair.source_language, pair.target_language):
                 if not re.fullmatch("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", code):
                     raise ValueError(f"in pairs, write {code!r} as a language code such as en or pt-BR")
+        for corpus in (corpus for pair in self.pairs for corpus in pair.training):
+            if corpus.weight % 1:
+                raise ValueError(
+                    f"with several language pairs a weight is a whole number, and {corpus.weight:g} is not"
+                )
         names = [pair.name for pair in self.pairs]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -219,14 +252,15 @@ class DataConfig(Section):
         """All language pairs, one or several."""
         if self.train is None:
             return self.pairs
-        target = self.target_language if self.train.kind == "translation" else self.source_language
+        first = self.train[0] if isinstance(self.train, list) else self.train
+        target = self.target_language if first.kind == "translation" else self.source_language
         return [
             PairConfig(source_language=self.source_language, target_language=target, train=self.train, valid=self.valid)
         ]
 
     @property
     def task(self) -> Task:
-        return self.corpora[0].train.kind
+        return self.corpora[0].kind
 
     @property
     def is_text(self) -> bool:

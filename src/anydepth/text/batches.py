@@ -166,6 +166,29 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
     return batches
 
 
+class Span(NamedTuple):
+    """So many pairs, one after the other in a store, of which an epoch has each so many times."""
+
+    pairs: int
+    weight: float = 1.0
+
+
+def rows_of_epoch(spans: Sequence[Span], seed: int, epoch: int) -> Indices:
+    """The rows of a store that an epoch has. Of a fraction of a span each epoch has another part, until all have been
+    seen as often."""
+    chosen, start = [], 0
+    for number, (pairs, weight) in enumerate(spans):
+        times, fraction = divmod(weight, 1)
+        rows = np.arange(start, start + pairs)
+        chosen += [rows] * int(times)
+        if fraction:
+            begin, end = (round(pairs * fraction * turn) for turn in (epoch, epoch + 1))
+            order = np.random.default_rng([seed, number]).permutation(rows)
+            chosen.append(np.take(order, np.arange(begin, end), mode="wrap"))
+        start += pairs
+    return np.concatenate(chosen)
+
+
 class Batches(Protocol):
     """A stream of them, as the trainer reads it."""
 
@@ -184,8 +207,16 @@ class BatchStream:
 
     together = 1
 
-    def __init__(self, store: PairStore, batch_tokens: int, seed: int, labelled: bool = False) -> None:
+    def __init__(
+        self,
+        store: PairStore,
+        batch_tokens: int,
+        seed: int,
+        labelled: bool = False,
+        spans: Sequence[Span] = (),
+    ) -> None:
         self._store, self._labelled = store, labelled
+        self._spans = spans if any(span.weight != 1 for span in spans) else ()
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._epoch = -1
@@ -202,7 +233,11 @@ class BatchStream:
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:
-            store = self._store
-            self._plan = plan_epoch(store.source_lengths, store.target_lengths, self._batch_tokens, self._seed, epoch)
+            lengths = self._store.source_lengths, self._store.target_lengths
+            rows = rows_of_epoch(self._spans, self._seed, epoch) if self._spans else None
+            if rows is not None:
+                lengths = lengths[0][rows], lengths[1][rows]
+            plan = plan_epoch(*lengths, self._batch_tokens, self._seed, epoch)
+            self._plan = plan if rows is None else [rows[places] for places in plan]
             self._epoch = epoch
         return self._plan

@@ -14,7 +14,7 @@ from anydepth.text.parts import Part
 
 def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
     """Leave out what is to be kept out, and what another pair validates with, such as the English side of two."""
-    held_out = {digest(normalise(text)) for path in keep_out for text in _texts_in(path, parts[0].pair.train)}
+    held_out = {digest(normalise(text)) for path in keep_out for text in _texts_in(path, parts[0].pair.training[0])}
     if len(parts) > 1:
         held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
     for part in parts if held_out else ():
@@ -42,12 +42,13 @@ def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
     counts = part.train_counts
 
     def is_to_train_on(pair: Pair) -> bool:
-        sides = pair[:1] if part.pair.train.kind == "labels" else pair
+        sides = pair[:1] if part.pair.kind == "labels" else pair
         if not any(digest(side) in held_out for side in sides):
             return True
         counts.held_out += 1
         counts.kept -= 1
         return False
 
-    keep_pairs(folder, part.train, is_to_train_on)
+    for name in part.files:
+        keep_pairs(folder, name, is_to_train_on)
     part.seen -= held_out

@@ -50,13 +50,19 @@ def what_is_prepared(config: DataConfig) -> dict[str, Any]:
     in_pairs = [pair[key] or {} for pair in data["pairs"] for key in ("train", "valid")]
     if not config.pairs:
         del data["pairs"]
-    for corpus in (data["train"] or {}, data["valid"] or {}, *in_pairs):
+    every = (one for given in (data["train"] or {}, data["valid"] or {}, *in_pairs) for one in listed(given))
+    for corpus in every:
+        corpus.pop("weight", None)  # which is a matter of training
         if corpus.get("text") is None and not config.pairs:
             corpus.pop("text", None)
         if corpus.get("labelled") is None:
             for key in ("labelled", "text_column", "label_column"):
                 corpus.pop(key, None)
     return data
+
+
+def listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
 def read_notes(folder: Path) -> dict[str, Any]:

@@ -28,7 +28,8 @@ MOST_LABELS = 10_000
 
 @dataclass
 class Part:
-    """A language pair and what is left of it: the pairs to validate with here, those to train on in files."""
+    """A language pair and what is left of it: the pairs to validate with here, those to train on in files, of which
+    each corpus has its own."""
 
     pair: PairConfig
     prefix: str  # of the names of its files; empty where it is the only one
@@ -37,10 +38,19 @@ class Part:
     valid: list[Pair] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)  # the validation sources that occur in train
     labels: set[str] = field(default_factory=set)  # of the whole corpus, what is held out included
+    sizes: list[int] = field(default_factory=list)  # of the corpora, in pairs, once they are tokens
 
     @property
     def train(self) -> str:
         return f"{self.prefix}train"
+
+    @property
+    def files(self) -> list[str]:
+        """The names of its text files, one for each training corpus."""
+        return [self.train, *(f"{self.train}.{number}" for number in range(1, len(self.pair.training)))]
+
+    def training_text(self, folder: Path) -> Iterator[Pair]:
+        return (pair for name in self.files for pair in read_back(folder, name))
 
     @property
     def training_corpus(self) -> str:
@@ -50,7 +60,7 @@ class Part:
     @property
     def items(self) -> str:
         """What messages call that of which it has many."""
-        return {"translation": "pairs", "text": "sentences", "labels": "texts"}[self.pair.train.kind]
+        return {"translation": "pairs", "text": "sentences", "labels": "texts"}[self.pair.kind]
 
     def check_training(self) -> None:
         self._check_usable(self.training_corpus, self.train_counts)
@@ -78,22 +88,32 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
     cleaner = Cleaner(config)
     part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
     what = f"cleaned {part.items} of the {part.training_corpus}"
-    cleaned = watched(bar, what, cleaner.clean(read_pairs(pair.train)))
-    if config.is_labelled:
-        cleaned = _noting_labels(cleaned, part.labels)
-    if config.folds is not None:
-        cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
-    if pair.valid is None:
-        hold_out = HoldOut(config.hold_out, seed, f"the {part.training_corpus}", part.items)
-        _hold_out(part, cleaned, hold_out, folder)
-    else:
+    sources: set[int] = set()
+    if pair.valid is not None:
         valid_cleaner = Cleaner(config.model_copy(update={"deduplicate": False}))
         part.valid, part.valid_counts = list(valid_cleaner.clean(read_pairs(pair.valid))), valid_cleaner.counts
         part.check_validation()
         sources = {digest(source) for source, _ in part.valid}
-        write_pairs(folder, part.train, _noting_sources(cleaned, sources, part.seen))
+    hold_out = HoldOut(config.hold_out, seed, f"the {part.training_corpus}", part.items)
+    for name, corpus in zip(part.files, pair.training, strict=True):
+        cleaned = watched(bar, what, cleaner.clean(read_pairs(corpus)))
+        if config.is_labelled:
+            cleaned = _noting_labels(cleaned, part.labels)
+        if config.folds is not None:
+            cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
+        noted = _shown_to(hold_out, cleaned) if pair.valid is None else _noting_sources(cleaned, sources, part.seen)
+        write_pairs(folder, name, noted)
     part.check_training()
+    if pair.valid is None:
+        _hold_out(part, hold_out, folder)
+        part.check_training()
     return part
+
+
+def _shown_to(hold_out: HoldOut, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    for pair in pairs:
+        hold_out.see(pair[0])
+        yield pair
 
 
 def _noting_labels(pairs: Iterable[Pair], labels: set[str]) -> Iterator[Pair]:
@@ -115,14 +135,9 @@ def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, coun
                 yield text, label
 
 
-def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Path) -> None:
+def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
     """Of the held-out pairs one per source is for validation; all of them stay out of training."""
     counts, valid = part.train_counts, dict[str, str]()
-
-    def shown() -> Iterator[Pair]:
-        for pair in cleaned:
-            hold_out.see(pair[0])
-            yield pair
 
     def is_to_train_on(pair: Pair) -> bool:
         if pair[0] not in hold_out:
@@ -131,11 +146,10 @@ def _hold_out(part: Part, cleaned: Iterable[Pair], hold_out: HoldOut, folder: Pa
         valid.setdefault(*pair)
         return False
 
-    write_pairs(folder, part.train, shown())
-    part.check_training()
     hold_out.choose()
     before = counts.held_out
-    keep_pairs(folder, part.train, is_to_train_on)
+    for name in part.files:
+        keep_pairs(folder, name, is_to_train_on)
 
     held_out = counts.held_out - before
     counts.kept -= held_out
@@ -193,10 +207,15 @@ def labels_of(part: Part) -> list[str]:
 
 def encode_part(part: Part, encoding: Encoding, folder: Path, bar: Progress) -> None:
     """Write the tokens to train on, and the text to validate with."""
-    train = watched(bar, f"encoded {part.items} of the {part.training_corpus}", read_back(folder, part.train))
+    what = f"encoded {part.items} of the {part.training_corpus}"
     with StoreWriter(folder, part.train, encoding.tokenizer.vocabulary_size) as store:
-        for _, source_ids, target_ids in _encode(train, encoding, part.train_counts):
-            store.add(source_ids, target_ids)
+        for name in part.files:
+            before = store.pairs
+            for _, source_ids, target_ids in _encode(
+                watched(bar, what, read_back(folder, name)), encoding, part.train_counts
+            ):
+                store.add(source_ids, target_ids)
+            part.sizes.append(store.pairs - before)
     part.check_training()
     encoded = _encode(part.valid, encoding, part.valid_counts)
     part.valid = [pair for pair, _, _ in encoded]

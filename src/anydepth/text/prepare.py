@@ -16,6 +16,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from anydepth.config import DataConfig
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder
+from anydepth.text.batches import Span
+from anydepth.text.clean import CleaningCounts
 from anydepth.text.corpus import Pair
 from anydepth.text.keeping_out import leave_out_held_out
 from anydepth.text.masking import MASK
@@ -42,7 +44,8 @@ class PreparedPair:
     tag: str | None
     train: PairStore
     valid_pairs: list[Pair]
-    file: str = "train"  # the name of its files
+    files: list[str]  # the names of its text files, one for each corpus
+    spans: list[Span]  # of its corpora in `train`
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Prepared:
 
     def training_text(self) -> Iterator[Pair]:
         """All there is to train on, as it was before it became tokens."""
-        return (pair for part in self.parts for pair in read_back(self.folder, part.file))
+        return (pair for part in self.parts for name in part.files for pair in read_back(self.folder, name))
 
 
 def prepare(
@@ -84,20 +87,24 @@ def prepare(
         folder=folder,
         fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
         tokenizer=Tokenizer.load(folder),
-        parts=_open_parts(config, folder),
+        parts=_open_parts(config, folder, notes),
         counts=notes["counts"],
         labels=tuple(notes.get("labels", ())),
     )
 
 
-def _open_parts(config: DataConfig, folder: Path) -> list[PreparedPair]:
+def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list[PreparedPair]:
     parts = []
     for pair in config.corpora:
         prefix, languages = file_prefix(pair, config.corpora), (pair.source_language, pair.target_language)
         valid = list(read_back(folder, f"{prefix}valid"))
         name = f"{prefix}train"
         tag, store = config.tags.get(pair.name), PairStore(folder, name)
-        parts.append(PreparedPair(pair.name, languages, tag, store, valid, name))
+        sizes = notes.get("sizes", {}).get(pair.name, [len(store)])
+        weights = [corpus.weight for corpus in pair.training]
+        spans = [Span(size, weight) for size, weight in zip(sizes, weights, strict=True)]
+        files = Part(pair, prefix, CleaningCounts()).files
+        parts.append(PreparedPair(pair.name, languages, tag, store, valid, files, spans))
     return parts
 
 
@@ -114,6 +121,8 @@ def _fill(config: DataConfig, work: Path, seed: int, bar: Progress, read: Tokeni
         first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
         encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work, bar)
     notes = notes_of(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
+    if any(len(part.sizes) > 1 for part in parts):
+        notes["sizes"] = {part.pair.name: part.sizes for part in parts}
     (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
 
 
@@ -157,7 +166,7 @@ def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed
 def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
     """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
     sides = 2 if config.task == "translation" else 1
-    of_each = [(side for pair in read_back(work, part.train) for side in pair[:sides]) for part in parts]
+    of_each = [(side for pair in part.training_text(work) for side in pair[:sides]) for part in parts]
     if len(parts) == 1:
         return of_each[0]
     largest = max(sides * part.train_counts.kept for part in parts)

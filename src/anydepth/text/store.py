@@ -38,6 +38,7 @@ class StoreWriter:
         self._tokens = [_token_path(folder, name, side).open("wb") for side in SIDES]
         self._offsets = [_offset_path(folder, name, side).open("wb") for side in SIDES]
         self._ends = [0, 0]
+        self.pairs = 0
         for file in self._offsets:
             file.write(array("q", [0]).tobytes())
 
@@ -46,6 +47,7 @@ class StoreWriter:
             self._tokens[side].write(array(self._typecode, ids).tobytes())
             self._ends[side] += len(ids)
             self._offsets[side].write(array("q", [self._ends[side]]).tobytes())
+        self.pairs += 1
 
     def close(self) -> None:
         for file in (*self._tokens, *self._offsets):

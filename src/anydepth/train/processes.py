@@ -58,7 +58,7 @@ class Processes:
         if self.count == 1:
             return update
         if not self.sharded:
-            return DistributedDataParallel(update, **{BUFFERS: False})
+            return DistributedDataParallel(update, **{BUFFERS: False})  # type: ignore[arg-type]
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
         stacks = [module for module in model.modules() if isinstance(module, Stack)]
         for layer in (layer for stack in stacks for layer in stack.distinct):
@@ -116,7 +116,7 @@ class Processes:
 
 
 ALONE = Processes()
-_stores: list[dist.Store] = []
+_stores: list[Any] = []
 _news = count()
 
 
@@ -131,7 +131,8 @@ def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
     if not dist.is_initialized():
         shared, rank, _ = next(rendezvous("env://"))
         # After a restart, what the processes before left there would lead astray.
-        store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
+        attempt = f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+        store = dist.PrefixStore(attempt, shared)  # type: ignore[attr-defined]
         _stores.append(store)
         backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
@@ -139,7 +140,7 @@ def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
     return Processes(dist.get_rank(), processes, shard), here
 
 
-def _store() -> dist.Store:
+def _store() -> Any:
     """Where processes leave messages. A group would have a time limit, and the first may prepare a corpus for hours."""
     return _stores[0]
 
