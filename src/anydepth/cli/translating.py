@@ -33,6 +33,7 @@ from anydepth.cli.choosing import choice_of_depth
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.infer.distill import Runner
     from anydepth.infer.hypothesis import Hypothesis
 
 Depth = Annotated[
@@ -150,6 +151,19 @@ def distill(
     to_language: To = None,
     engine: Engine = "torch",
     quantize: Quantize = None,
+    runner: Annotated[
+        str, typer.Option(help="Where chunks are translated: here, or ray: on a cluster or the cores of this machine.")
+    ] = "here",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a Ray cluster, such as ray://head:10001, or auto.  [default: starts one here]", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of the Ray that is started here.  [default: one per core]", show_default=False),
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -159,7 +173,8 @@ def distill(
 
     translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    counts = carry_out(translator, source, out, options, reference, errors)
+    run = _runner(runner, address, workers, engine, quantize)
+    counts = carry_out(translator, source, out, options, reference, errors, run)
     if counts.kept:
         corpus = _corpus(*(out / name for name in output_names(translator.languages)))
         if translator.pair is None:
@@ -168,6 +183,22 @@ def distill(
             errors.print(f"train on it: in data.pairs of a recipe, write at {translator.pair}  train: {corpus}")
     else:
         errors.print("no line was kept, so there is nothing to train on: look at the source, or raise --max-length")
+
+
+def _runner(name: str, address: str | None, workers: int | None, engine: str, quantize: str | None) -> "Runner":
+    from anydepth.infer.distill import here
+
+    if name == "ray":
+        from anydepth.deploy.on_ray import OnRay
+
+        if address is not None and workers is not None:
+            raise UserError("a cluster has its own workers: leave out --workers, or --address")
+        return OnRay(address, workers, engine, quantize)
+    if name != "here":
+        raise UserError(f"there is no runner {name!r}; choose one of here, ray")
+    if address is not None or workers is not None:
+        raise UserError("--address and --workers are for --runner ray")
+    return here
 
 
 def _corpus(source: Path, target: Path) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from sacrebleu.metrics import CHRF
@@ -70,6 +70,28 @@ class ChunkResult:
     counts: DistillCounts
 
 
+Chunk = tuple[list[str], list[str] | None]  # lines, and their references if there are any
+
+
+class Runner(Protocol):
+    """Where chunks are translated: it gives their results in order, and calls `progress` with lines that are ready."""
+
+    def __call__(
+        self,
+        translator: Translator,
+        options: DistillOptions,
+        chunks: Iterator[Chunk],
+        progress: Callable[[int], None],
+    ) -> Iterator[ChunkResult]: ...
+
+
+def here(
+    translator: Translator, options: DistillOptions, chunks: Iterator[Chunk], progress: Callable[[int], None]
+) -> Iterator[ChunkResult]:
+    """In this process, one after the other."""
+    return (distill_chunk(translator, *chunk, options, progress) for chunk in chunks)
+
+
 def distill_chunk(
     translator: Translator,
     sources: Sequence[str],
@@ -127,6 +149,7 @@ def distill(
     options: DistillOptions,
     references: Path | None,
     console: Console,
+    run: Runner = here,
 ) -> DistillCounts:
     """Translate the file `source` into a corpus in the folder `out`, or go on where it stopped, killed or not."""
     options = options.settled(translator, references is not None)
@@ -139,7 +162,7 @@ def distill(
             _say(console, f"{out} was finished before: nothing is left to do")
         else:
             if journal.lines < identity.source.lines:
-                _distill_the_rest(translator, source, references, options, journal, console)
+                _distill_the_rest(translator, source, references, options, journal, console, run)
             journal.finish()
     _say(console, journal.counts.summary())
     return journal.counts
@@ -176,23 +199,22 @@ def _distill_the_rest(
     options: DistillOptions,
     journal: Journal,
     console: Console,
+    run: Runner,
 ) -> None:
     total = journal.identity.source.lines
     if journal.lines:
         _say(console, f"going on after line {journal.lines:,} of {total:,}")
     with PairWriter(journal) as writer, DistillProgress(console, total, journal.lines) as progress:
-        for sources, theirs in _chunks(source, references, journal.lines, options.chunk):
-            result = distill_chunk(translator, sources, theirs, options, progress.advance)
+        chunks = _chunks(source, references, journal.lines, options.chunk)
+        for result in run(translator, options, chunks, progress.advance):
             writer.append(result.pairs)
-            journal.record(len(sources), writer.sizes(), result.counts)
+            journal.record(result.counts.read, writer.sizes(), result.counts)
             progress.reach(journal.lines)
     if journal.lines != total:
         raise UserError(f"{source} changed while it was read: restore it, or begin anew with another --out")
 
 
-def _chunks(
-    source: Path, references: Path | None, done: int, size: int
-) -> Iterator[tuple[list[str], list[str] | None]]:
+def _chunks(source: Path, references: Path | None, done: int, size: int) -> Iterator[Chunk]:
     """What is left of the files, with no more than a chunk in memory."""
     lines = islice(read_lines(source), done, None)
     theirs = None if references is None else islice(read_lines(references), done, None)
