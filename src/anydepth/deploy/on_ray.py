@@ -38,7 +38,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class OnRay:
-    """A runner for `distill`. Without an address, Ray is started here, with so many workers, by default one per core."""
+    """A runner for `distill`. Without an address Ray is started here, with so many workers, by default one per core."""
 
     address: str | None = None
     workers: int | None = None
