@@ -4,10 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import islice
 from math import inf
+
+import numpy as np
 
 from anydepth.config import DataConfig
 from anydepth.text.corpus import Pair
+from anydepth.text.seen import Seen
 
 # C0 and C1 controls (tab and line ends among them) and the two Unicode line separators.
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -15,6 +19,8 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # No language packs more than about this many characters into a sub-word on average, so that a longer
 # sentence can be dropped before there is a tokenizer.
 CHARACTERS_PER_TOKEN = 10
+
+TOGETHER = 10_000  # pairs that are looked at before any of them is passed on
 
 # Added to both sides of the ratio, so that short pairs such as "Hi." and "Bonjour." pass.
 RATIO_SLACK = 10
@@ -64,15 +70,15 @@ class Cleaner:
         self.counts = CleaningCounts()
         self.max_characters = inf if config.is_labelled else CHARACTERS_PER_TOKEN * config.max_tokens
         self.max_ratio = inf if config.is_labelled else config.max_ratio
-        self.seen: set[int] | None = set() if config.deduplicate else None
+        self.seen = Seen() if config.deduplicate else None
 
     def clean(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        for source, target in pairs:
-            pair = normalise(source), normalise(target)
-            if self.keep(pair):
-                yield pair
+        remaining = iter(pairs)
+        while chunk := list(islice(remaining, TOGETHER)):
+            normal = ((normalise(source), normalise(target)) for source, target in chunk)
+            yield from self._new([pair for pair in normal if self._is_fit(pair)])
 
-    def keep(self, pair: Pair) -> bool:
+    def _is_fit(self, pair: Pair) -> bool:
         """Judge a normalised pair and count the verdict."""
         counts = self.counts
         counts.read += 1
@@ -83,16 +89,16 @@ class Cleaner:
             counts.too_long += 1
         elif (longer + RATIO_SLACK) / (shorter + RATIO_SLACK) > self.max_ratio:
             counts.ratio += 1
-        elif self._is_duplicate(pair):
-            counts.duplicates += 1
         else:
-            counts.kept += 1
             return True
         return False
 
-    def _is_duplicate(self, pair: Pair) -> bool:
-        if self.seen is None:
-            return False
-        size_before = len(self.seen)
-        self.seen.add(digest("\n".join(pair)))
-        return len(self.seen) == size_before
+    def _new(self, pairs: list[Pair]) -> list[Pair]:
+        """Those that have not occurred before."""
+        if self.seen is not None:
+            digests = (digest("\n".join(pair)) for pair in pairs)
+            is_new = self.seen.add(np.fromiter(digests, np.uint64, len(pairs)))
+            self.counts.duplicates += len(pairs) - int(is_new.sum())
+            pairs = [pair for pair, new in zip(pairs, is_new.tolist(), strict=True) if new]
+        self.counts.kept += len(pairs)
+        return pairs
