@@ -2,8 +2,8 @@
 
 python benchmarks/processes.py [--rounds 5] [--steps 30]
 
-The peer is the same command without torchrun, which learns the same. Rounds are interleaved: in each, either run goes on for some
-updates, and the speed is that of the second half of them, as its log has it.
+The peer is the same command without torchrun, which learns the same. Rounds are interleaved: in each, either run goes
+on for some updates, and the speed is that of the second half of them, as its log has it.
 """
 
 import argparse
