@@ -2,20 +2,14 @@
 
 python benchmarks/scale.py [--model models/fr-en]        # prints the tables of docs/scale.md
 
-Training: operations of a model and an objective by the sizes of its matrices, over what a device achieves; gradients over
-the network, as much of which as possible during the backward pass. Translating: chunks as tasks on workers that now and then
-die, event by event, with the times per sentence that a sweep has left in a model's menu.
+Training: operations of a model and an objective by the sizes of its matrices, over what a device achieves; gradients
+over the network, as much of which as possible during the backward pass. Translating: chunks as tasks on workers that
+now and then die, event by event, with the times per sentence that a sweep has left in a model's menu.
 """
 
-import argparse
 import heapq
 import random
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean
-
-from anydepth.artifact import load
-from anydepth.box import model_in_the_box
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 

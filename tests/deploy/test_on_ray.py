@@ -1,15 +1,25 @@
-"""Distillation on Ray: what one process gives, whoever dies."""
+"""Long jobs on Ray: what one process gives, whoever dies."""
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import psutil
 import pytest
+import ray
 from conftest import anydepth, assert_one_line, toy_pairs
+from rich.console import Console
+
+import anydepth as package
+from anydepth.deploy.on_ray import OnRay
+from anydepth.selecting import inputs
+from anydepth.selecting.inputs import Sample, translations, with_likelihood
 
 LINES = 3000
+QUIET = Console(quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +33,16 @@ def command(run, source, out, *options):
     return ["distill", run, "--source", source, "--out", out, "--chunk", 100, "--threads", 1, *options]
 
 
+def distilled(out):
+    return [(out / name).read_bytes() for name in ("distilled.fr", "distilled.en")]
+
+
 @pytest.fixture(scope="module")
 def expected(toy_run, source, tmp_path_factory):
     out = tmp_path_factory.mktemp("expected") / "out"
     done = anydepth(*command(toy_run, source, out))
     assert done.returncode == 0, done.stderr
-    return [(out / name).read_bytes() for name in ("distilled.fr", "distilled.en")]
+    return distilled(out)
 
 
 def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp_path):
@@ -38,7 +52,7 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
     while process.poll() is None and killed is None:
         begun = part.exists() and part.stat().st_size
         below = psutil.Process(process.pid).children(recursive=True) if begun else []
-        busy = [one for one in below if "_distilled" in " ".join(one.cmdline())]
+        busy = [one for one in below if "ray::_done" in " ".join(one.cmdline())]
         if busy:
             killed = busy[0]
             killed.send_signal(signal.SIGKILL)
@@ -46,7 +60,27 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
     said = process.communicate(timeout=250)[1].decode()
     assert process.returncode == 0, said
     assert killed is not None
-    assert [(tmp_path / "out" / name).read_bytes() for name in ("distilled.fr", "distilled.en")] == expected
+    assert distilled(tmp_path / "out") == expected
+
+
+@pytest.fixture
+def ray_here():
+    yield OnRay(workers=2)
+    ray.shutdown()
+
+
+def test_labels_for_a_selector(toy_run, ray_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "PIECE", 16)
+    translator = package.load(toy_run)
+    sources, references = zip(*toy_pairs(100, seed=51), strict=True)
+    sample = Sample(sources, references, "dev.fr", "dev.en")
+    for name, runner in (("alone", {}), ("ray", {"run": ray_here})):
+        table = translations(translator, sample, tmp_path / name, QUIET, beam=1, batch_size=8, **runner)
+        with_likelihood(translator, table, tmp_path / name, QUIET, **runner)
+    names = sorted(path.name for path in (tmp_path / "alone").iterdir())
+    assert "scores.safetensors" in names
+    for name in names:
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
 def test_a_pair_on_ctranslate2(two_targets_run, tmp_path):
@@ -57,6 +91,46 @@ def test_a_pair_on_ctranslate2(two_targets_run, tmp_path):
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A head that waits for clients, as on a machine far away."""
+    port, clients = free_port(), free_port()
+    options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    with open(tmp_path / "ray.log", "wb") as log:
+        head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
+    below = []
+    try:
+        while head.poll() is None:
+            with socket.socket() as there:
+                if there.connect_ex(("127.0.0.1", clients)) == 0:
+                    break
+            time.sleep(0.1)
+        assert head.poll() is None, (tmp_path / "ray.log").read_text("utf-8")
+        yield f"ray://127.0.0.1:{clients}"
+    finally:
+        below = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
+        head.terminate()
+        head.wait(60)
+        for one in psutil.wait_procs(below, 20)[1]:
+            one.kill()
+
+
+def test_a_cluster_by_its_address(toy_run, source, expected, cluster, tmp_path):
+    done = anydepth(*command(toy_run, source, tmp_path / "out", "--runner", "ray", "--address", cluster))
+    assert done.returncode == 0, done.stderr
+    assert distilled(tmp_path / "out") == expected
+    more = command(toy_run, source, tmp_path / "gpu", "--runner", "ray", "--address", cluster, "--device", "cuda")
+    assert_one_line(anydepth(*more), "no machine of the Ray cluster has a GPU")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -64,6 +138,7 @@ def test_a_pair_on_ctranslate2(two_targets_run, tmp_path):
         (["--address", "ray://x:1"], ["for --runner ray"]),
         (["--runner", "ray", "--address", "ray://x:1", "--workers", "2"], ["leave out --workers"]),
         (["--runner", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster answers at 127.0.0.1:1"]),
+        (["--runner", "ray", "--address", "ray://head"], ["give HOST:PORT"]),
     ],
 )
 def test_bad_options(toy_run, source, tmp_path, options, words):

@@ -57,7 +57,10 @@ def test_a_chunk_is_a_function_of_its_lines(translator, tmp_path):
     lines = [*SOURCES[:5], "", LONG, *SOURCES[5:]]
     _, pairs, _ = run(translator, tmp_path, lines, chunk=16)
     options = DistillOptions(chunk=16)
-    results = [distill_chunk(translator, lines[start : start + 16], None, options) for start in range(0, 42, 16)]
+    results = [
+        distill_chunk(translator, (lines[start : start + 16], None), None, options=options)
+        for start in range(0, 42, 16)
+    ]
     assert [pair for result in results for pair in result.pairs] == pairs
     assert sum((result.counts for result in results), DistillCounts()) == DistillCounts(42, 40, 1, 1)
 
@@ -87,7 +90,7 @@ def test_interpolation_keeps_the_candidate_closest_to_the_reference(translator, 
 
 def test_equally_close_candidates_are_left_to_the_model(translator):
     references = ["Ω"] * len(SOURCES)
-    chosen = distill_chunk(translator, SOURCES, references, DistillOptions(beam=3, nbest=3))
+    chosen = distill_chunk(translator, (SOURCES, references), None, options=DistillOptions(beam=3, nbest=3))
     assert [target for _, target in chosen.pairs] == translator.translate(SOURCES, beam=3, length_penalty=1.0)
 
 
@@ -118,9 +121,9 @@ def test_outputs_without_text_are_left_out(toy_run):
         silent.model.output.weight[Tokenizer.EOS].zero_()[0] = 100
         silent.model.output.weight[space].zero_()[0] = 90
     lines = [*SOURCES, ""]
-    result = distill_chunk(silent, lines, None, DistillOptions())
+    result = distill_chunk(silent, (lines, None), None, options=DistillOptions())
     assert (result.pairs, result.counts) == ([], DistillCounts(read=41, source_empty=1, output_empty=40))
-    kept = distill_chunk(silent, lines, None, DistillOptions(keep_all=True))
+    kept = distill_chunk(silent, (lines, None), None, options=DistillOptions(keep_all=True))
     assert kept.pairs == [(line, "") for line in lines]
 
 

@@ -9,6 +9,7 @@ import typer
 
 from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_model
 from anydepth.cli.families import families, make_report_folder, results
+from anydepth.cli.running import Address, RunnerName, Workers, device_here, runner_of
 from anydepth.errors import UserError
 
 
@@ -47,6 +48,9 @@ def select(
         int | None, typer.Option(min=1, help="Use so many, drawn at random.  [default: all]", show_default=False)
     ] = None,
     batch_size: BatchSize = 32,
+    runner: RunnerName = "here",
+    address: Address = None,
+    workers: Workers = None,
     device: Device = "auto",
     threads: Threads = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="Decides the split, the search and the networks.")] = 1,
@@ -63,7 +67,8 @@ def select(
     from anydepth.select.config import KINDS
     from anydepth.selecting import Work, check_model, read_sample
 
-    translator = load_model(model, device, threads)
+    run = runner_of(runner, address, workers, device, threads)
+    translator = load_model(model, device_here(runner, device), threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, errors, sentences, seed)
     dev = None
@@ -71,7 +76,7 @@ def select(
         dev = read_sample(translator, dev_source, dev_reference, errors)
     out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
-    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, errors)
+    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, errors, run)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
     with only_process(out, "training a selector"):

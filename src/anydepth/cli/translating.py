@@ -30,10 +30,10 @@ from anydepth.cli.app import (
     load_translator,
 )
 from anydepth.cli.choosing import choice_of_depth
+from anydepth.cli.running import Address, RunnerName, Workers, device_here, runner_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.distill import Runner
     from anydepth.infer.hypothesis import Hypothesis
 
 Depth = Annotated[
@@ -151,19 +151,9 @@ def distill(
     to_language: To = None,
     engine: Engine = "torch",
     quantize: Quantize = None,
-    runner: Annotated[
-        str, typer.Option(help="Where chunks are translated: here, or ray: on a cluster or the cores of this machine.")
-    ] = "here",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a Ray cluster, such as ray://head:10001, or auto.  [default: starts one here]", show_default=False
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of the Ray that is started here.  [default: one per core]", show_default=False),
-    ] = None,
+    runner: RunnerName = "here",
+    address: Address = None,
+    workers: Workers = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -171,9 +161,10 @@ def distill(
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
 
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
+    run = runner_of(runner, address, workers, device, threads, engine, quantize)
+    at = device_here(runner, device)
+    translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    run = _runner(runner, address, workers, engine, quantize)
     counts = carry_out(translator, source, out, options, reference, errors, run)
     if counts.kept:
         corpus = _corpus(*(out / name for name in output_names(translator.languages)))
@@ -183,22 +174,6 @@ def distill(
             errors.print(f"train on it: in data.pairs of a recipe, write at {translator.pair}  train: {corpus}")
     else:
         errors.print("no line was kept, so there is nothing to train on: look at the source, or raise --max-length")
-
-
-def _runner(name: str, address: str | None, workers: int | None, engine: str, quantize: str | None) -> "Runner":
-    from anydepth.infer.distill import here
-
-    if name == "ray":
-        from anydepth.deploy.on_ray import OnRay
-
-        if address is not None and workers is not None:
-            raise UserError("a cluster has its own workers: leave out --workers, or --address")
-        return OnRay(address, workers, engine, quantize)
-    if name != "here":
-        raise UserError(f"there is no runner {name!r}; choose one of here, ray")
-    if address is not None or workers is not None:
-        raise UserError("--address and --workers are for --runner ray")
-    return here
 
 
 def _corpus(source: Path, target: Path) -> str:

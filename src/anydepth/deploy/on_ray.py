@@ -1,104 +1,144 @@
-"""Distillation on the machines of a Ray cluster, or on the cores of this one.
+"""Long jobs on the machines of a Ray cluster, or on the cores of this one.
 
-Each chunk is a task. Ray gives one to another worker if its own dies; results come back in the order of the chunks, and
+Each piece is a task. Ray gives it to another worker if its own dies; results come back in the order of the pieces, and
 are those that one process gives.
 """
 
 import io
+import os
+import socket
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
+from anydepth import __version__
 from anydepth.artifact import load
 from anydepth.deploy.engines import on_engine
 from anydepth.errors import UserError
-from anydepth.infer.distill import Chunk, ChunkResult, DistillOptions, distill_chunk
+from anydepth.infer.runner import Piece, Progress, Result, Work
 from anydepth.infer.translator import Translator
 
-TRIES = 20  # of a chunk, each after a worker has died
-AHEAD = 2  # chunks for each core that are on their way, so that none runs dry
+TRIES = 20  # of a piece, each after a worker has died
+AHEAD = 2  # pieces for each worker that are on their way, so that none runs dry
+PATIENCE = 10.0  # seconds for a cluster to answer
 
 
 @dataclass(frozen=True)
 class Setup:
     """What a worker needs to know beside the model's files."""
 
+    version: str
     fingerprint: str
     pair: tuple[str, str] | None
+    device: str
+    threads: int
     engine: str
     quantization: str | None
 
 
 @dataclass(frozen=True)
 class OnRay:
-    """A runner for `distill`. Without an address Ray is started here, with so many workers, by default one per core."""
+    """A runner. Without an address Ray is started here, with so many workers, by default one for each core."""
 
     address: str | None = None
     workers: int | None = None
+    device: str = "cpu"
+    threads: int = 1  # of each worker
     engine: str = "torch"
     quantization: str | None = None
 
     def __call__(
-        self,
-        translator: Translator,
-        options: DistillOptions,
-        chunks: Iterator[Chunk],
-        progress: Callable[[int], None],
-    ) -> Iterator[ChunkResult]:
-        ray = _started(self.address, self.workers)
+        self, work: Work[Piece, Result], translator: Translator, pieces: Iterator[Piece], progress: Progress
+    ) -> Iterator[Result]:
         if translator.folder is None:
             raise UserError("only a model that was loaded from a folder can be sent to other processes")
+        ray = _started(self.address, self.workers, self.threads)
+        of_cluster = ray.cluster_resources()
+        on_gpu = self.device.startswith("cuda") or (self.device == "auto" and of_cluster.get("GPU", 0) > 0)
+        needs = {"num_gpus": 1, "num_cpus": 1} if on_gpu else {"num_cpus": self.threads}
+        slots = int(of_cluster.get("GPU", 0) if on_gpu else of_cluster.get("CPU", 0) // self.threads)
+        if slots < 1:
+            raise UserError(
+                f"no machine of the Ray cluster has {'a GPU' if on_gpu else f'{self.threads} cores'}: "
+                "choose another --device or fewer --threads"
+            )
         pair = None if translator.pair is None else translator.languages
-        setup = Setup(translator.fingerprint, pair, self.engine, self.quantization)
+        setup = Setup(
+            __version__,
+            translator.fingerprint,
+            pair,
+            "cuda" if on_gpu else "cpu",
+            self.threads,
+            self.engine,
+            self.quantization,
+        )
         model = ray.put(_packed(translator.folder))
-        task = ray.remote(num_cpus=1, max_retries=TRIES)(_distilled)
-        room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        waiting: deque[Any] = deque()
-        for chunk in chunks:
-            waiting.append(task.remote([model], setup, chunk, options))
-            if len(waiting) >= room:
-                yield _result(ray, waiting.popleft(), progress)
+        task = ray.remote(**needs, max_retries=TRIES)(_done)
+        result, waiting = partial(_result, ray), deque[Any]()
+        for piece in pieces:
+            waiting.append(task.remote([model], setup, work, piece))
+            if len(waiting) >= AHEAD * slots:
+                yield result(waiting.popleft(), progress)
         while waiting:
-            yield _result(ray, waiting.popleft(), progress)
+            yield result(waiting.popleft(), progress)
 
 
-def _started(address: str | None, workers: int | None) -> Any:
+def _started(address: str | None, workers: int | None, threads: int) -> Any:
     if find_spec("ray") is None:
         raise UserError("ray is not installed: pip install 'anydepth[ray]', or leave out --runner")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what people translate with is their own business
     import ray
 
     if ray.is_initialized():
         return ray
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        options |= {"num_cpus": workers, "include_dashboard": False}
+        options |= {"num_cpus": None if workers is None else workers * threads, "include_dashboard": False}
     try:
+        _knock(address)
         ray.init(address=address, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {error}") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {reason}") from error
     return ray
 
 
-def _result(ray: Any, reference: Any, progress: Callable[[int], None]) -> ChunkResult:
+def _knock(address: str | None) -> None:
+    """Ray itself would try for minutes."""
+    if address is None or address in ("auto", "local"):
+        return
+    parts = urlsplit(address if "://" in address else f"ray://{address}")
+    if parts.hostname is None or parts.port is None:
+        raise ValueError("give HOST:PORT, or ray://HOST:PORT")
+    socket.create_connection((parts.hostname, parts.port), PATIENCE).close()
+
+
+def _result(ray: Any, reference: Any, progress: Progress) -> Any:
     try:
-        found: ChunkResult = ray.get(reference)
+        found, ready = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from error
+        if isinstance(error.cause, ImportError):
+            raise UserError(
+                f"a worker of the Ray cluster lacks something ({error.cause}): install anydepth {__version__} there"
+            ) from error
         raise
-    except ray.exceptions.WorkerCrashedError as error:
+    except ray.exceptions.RayError as error:
         raise UserError(
-            f"a chunk was given up after {TRIES} workers had died over it: look at their memory, or take a smaller "
-            "--chunk; the same command goes on"
+            f"Ray gave up ({type(error).__name__}) after {TRIES} tries: look at the memory of its workers, or take "
+            "smaller pieces; the same command goes on"
         ) from error
-    progress(found.counts.read)
+    progress(ready)
     return found
 
 
@@ -115,21 +155,24 @@ def _packed(folder: Path) -> bytes:
 _models: dict[Setup, Translator] = {}  # of a worker
 
 
-def _distilled(model: list[Any], setup: Setup, chunk: Chunk, options: DistillOptions) -> ChunkResult:
-    """In a worker, which fetches and loads the model once."""
+def _done(model: list[Any], setup: Setup, work: Work[Piece, Result], piece: Piece) -> tuple[Result, int]:
+    """In a worker, which fetches and loads the model once. With the result comes what its progress adds up to."""
     if setup not in _models:
         import ray
 
         _models[setup] = _loaded(ray.get(model[0]), setup)
-    return distill_chunk(_models[setup], *chunk, options)
+    ready: list[int] = []
+    return work(_models[setup], piece, ready.append), sum(ready)
 
 
 def _loaded(packed: bytes, setup: Setup) -> Translator:
-    torch.set_num_threads(1)
+    if setup.version != __version__:
+        raise UserError(f"a worker has anydepth {__version__} and not {setup.version}: install the same everywhere")
+    torch.set_num_threads(setup.threads)
     with TemporaryDirectory(prefix="anydepth-") as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             tar.extractall(folder, filter="data")
-        translator = load(folder)
+        translator = load(folder, setup.device)
     if setup.pair is not None:
         translator = translator.between(*setup.pair)
-    return on_engine(translator, setup.engine, 1, setup.quantization)
+    return on_engine(translator, setup.engine, setup.threads, setup.quantization)

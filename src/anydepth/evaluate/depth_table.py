@@ -77,9 +77,9 @@ class EveryDepth:
         if folder.exists() and not (folder / TABLE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is there and holds something else: give another folder")
         with atomic_folder(folder) as temporary:
-            arrays = {"chrf_nk": torch.from_numpy(self.chrf_nk), "bleu_nks": torch.from_numpy(self.bleu_nks)}
+            arrays = {"chrf_nk": torch.tensor(self.chrf_nk), "bleu_nks": torch.tensor(self.bleu_nks)}
             if self.likelihood_nk is not None:
-                arrays["likelihood_nk"] = torch.from_numpy(self.likelihood_nk)
+                arrays["likelihood_nk"] = torch.tensor(self.likelihood_nk)
             write_tensors(temporary / SCORES, arrays)
             with open(temporary / SENTENCES, "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(_lines(self))

@@ -15,7 +15,7 @@ from anydepth.evaluate.paired import check_paired
 from anydepth.infer.hypothesis import TooLongError
 from anydepth.infer.translator import Translator
 
-__all__ = ["EveryDepth", "fastest_first", "translate_every_depth"]
+__all__ = ["EveryDepth", "every_depth_of", "fastest_first", "translate_every_depth"]
 
 CHUNK = 1024  # sentences translated and scored together; memory does not grow with the corpus
 
@@ -40,21 +40,38 @@ def translate_every_depth(
 ) -> EveryDepth:
     """Translate every sentence at every depth and score it. Several members are a family; its depths are joined."""
     _check(members, sources, references)
-    jobs = fastest_first(members, label)
+    depths = len(fastest_first(members, label))
     options = {"beam": beam, "length_penalty": length_penalty, "batch_size": batch_size, "cut_long": cut_long}
+    with bar(console or Console(stderr=True), what_is_done(depths, label), len(sources) * depths) as advance:
+        return every_depth_of(members, sources, references, options, advance, label)
+
+
+def what_is_done(depths: int, label: str) -> str:
+    """As a bar says it."""
+    return f"{label + ': ' if label else ''}translations at {depths} depth{'s' if depths > 1 else ''}"
+
+
+def every_depth_of(
+    members: Sequence[Translator],
+    sources: Sequence[str],
+    references: Sequence[str],
+    options: dict[str, Any],
+    advance: Callable[[int], None],
+    label: str = "",
+) -> EveryDepth:
+    """The same; `advance` is called with the number of translations that have become ready."""
+    jobs = fastest_first(members, label)
     outputs: list[list[str]] = [[] for _ in jobs]
     chrf_nk = np.zeros((len(sources), len(jobs)), np.float32)
     bleu_nks = np.zeros((len(sources), len(jobs), STATISTICS), np.int32)
-    what = f"{label + ': ' if label else ''}translations at {len(jobs)} depth{'s' if len(jobs) > 1 else ''}"
-    with bar(console or Console(stderr=True), what, len(sources) * len(jobs)) as advance:
-        for rows in _chunks(len(sources)):
-            found: dict[str, list[str]] = {}
-            for member in members:
-                found |= _translate(member, sources, rows, options, advance)
-            columns = [found[job.entry.name] for job in jobs]
-            chrf_nk[rows], bleu_nks[rows] = _scores(columns, references[rows])
-            for all_lines, lines in zip(outputs, columns, strict=True):
-                all_lines += lines
+    for rows in _chunks(len(sources)):
+        found: dict[str, list[str]] = {}
+        for member in members:
+            found |= _translate(member, sources, rows, options, advance)
+        columns = [found[job.entry.name] for job in jobs]
+        chrf_nk[rows], bleu_nks[rows] = _scores(columns, references[rows])
+        for all_lines, lines in zip(outputs, columns, strict=True):
+            all_lines += lines
     depths = tuple(job.entry.name for job in jobs)
     return EveryDepth(depths, tuple(sources), tuple(references), tuple(map(tuple, outputs)), chrf_nk, bleu_nks)
 

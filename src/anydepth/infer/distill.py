@@ -1,11 +1,12 @@
 """Sequence-level distillation: a corpus with a model's translations in place of people's (Kim and Rush, 2016)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from sacrebleu.metrics import CHRF
@@ -23,6 +24,7 @@ from anydepth.infer.distill_files import (
 )
 from anydepth.infer.distill_progress import DistillProgress
 from anydepth.infer.hypothesis import Hypothesis
+from anydepth.infer.runner import Progress, Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.text.corpus import Pair, read_lines
 
@@ -73,36 +75,11 @@ class ChunkResult:
 Chunk = tuple[list[str], list[str] | None]  # lines, and their references if there are any
 
 
-class Runner(Protocol):
-    """Where chunks are translated: it gives their results in order, and calls `progress` with lines that are ready."""
-
-    def __call__(
-        self,
-        translator: Translator,
-        options: DistillOptions,
-        chunks: Iterator[Chunk],
-        progress: Callable[[int], None],
-    ) -> Iterator[ChunkResult]: ...
-
-
-def here(
-    translator: Translator, options: DistillOptions, chunks: Iterator[Chunk], progress: Callable[[int], None]
-) -> Iterator[ChunkResult]:
-    """In this process, one after the other."""
-    return (distill_chunk(translator, *chunk, options, progress) for chunk in chunks)
-
-
 def distill_chunk(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str] | None,
-    options: DistillOptions,
-    progress: Callable[[int], None] | None = None,
+    translator: Translator, chunk: Chunk, progress: Progress | None, *, options: DistillOptions
 ) -> ChunkResult:
-    """Translate some lines; with references, choose among the best candidates the one closest to each.
-
-    `progress` is called with the number of lines that have become ready.
-    """
+    """Translate some lines; with references, choose among the best candidates the one closest to each."""
+    sources, references = chunk
     lengths = map(len, translator.tokenizer.encode_many(sources))
     faults = [_fault_of_source(length, translator.longest_source) for length in lengths]
     wanted = [i for i, fault in enumerate(faults) if options.keep_all or fault is None]
@@ -206,7 +183,7 @@ def _distill_the_rest(
         _say(console, f"going on after line {journal.lines:,} of {total:,}")
     with PairWriter(journal) as writer, DistillProgress(console, total, journal.lines) as progress:
         chunks = _chunks(source, references, journal.lines, options.chunk)
-        for result in run(translator, options, chunks, progress.advance):
+        for result in run(partial(distill_chunk, options=options), translator, chunks, progress.advance):
             writer.append(result.pairs)
             journal.record(result.counts.read, writer.sizes(), result.counts)
             progress.reach(journal.lines)

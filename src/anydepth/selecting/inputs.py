@@ -5,21 +5,26 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import calibrate, spread
 from anydepth.evaluate.depth_table import TABLE, EveryDepth
-from anydepth.evaluate.every_depth import translate_every_depth
+from anydepth.evaluate.every_depth import every_depth_of, what_is_done
 from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.evaluate.table_parts import joined
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, write_record
 from anydepth.files import read_json
+from anydepth.infer.runner import Progress, Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration, find, refuse_newer, save
 from anydepth.text.corpus import read_lines
@@ -140,40 +145,68 @@ def calibration_here(
     return calibration
 
 
+Texts = tuple[Sequence[str], Sequence[str]]  # sentences and their references
+
+
 def translations(
-    translator: Translator, sample: Sample, folder: Path, console: Console, *, beam: int, batch_size: int
+    translator: Translator,
+    sample: Sample,
+    folder: Path,
+    console: Console,
+    *,
+    beam: int,
+    batch_size: int,
+    run: Runner = here,
 ) -> EveryDepth:
     """The sample at every depth, from `folder` if it is there; otherwise piece by piece, each kept as it is ready."""
     if (folder / TABLE).is_file():
         console.print(f"translations at every depth: from {folder}")
         return EveryDepth.load(folder)
-    starts = range(0, len(sample), PIECE)
-    pieces: list[EveryDepth] = []
-    for number, start in enumerate(starts, 1):
-        piece = _pieces(folder) / f"{number:05d}"
-        if not (piece / TABLE).is_file():
-            label = f"{sample.name}, piece {number} of {len(starts)}" if len(starts) > 1 else sample.name
-            texts = [part[start : start + PIECE] for part in (sample.sources, sample.references)]
-            made = translate_every_depth(
-                [translator], *texts, beam=beam, batch_size=batch_size, console=console, label=label
-            )
-            made.save(piece)
-        pieces.append(EveryDepth.load(piece))
-    whole = joined(pieces)
+    pieces = {_pieces(folder) / f"{number:05d}": texts for number, texts in enumerate(_cut(sample), 1)}
+    left = {path: texts for path, texts in pieces.items() if not (path / TABLE).is_file()}
+    if 0 < len(left) < len(pieces):
+        console.print(f"going on after {len(pieces) - len(left)} of {len(pieces)} pieces of {sample.name}")
+    work = partial(label_piece, options={"beam": beam, "batch_size": batch_size})
+    depths = len(translator.menu)
+    total = depths * sum(len(sources) for sources, _ in left.values())
+    with bar(console, what_is_done(depths, sample.name), total) as advance:
+        made = run(work, translator, iter(left.values()), advance)
+        for path, table in zip(left, made, strict=True):
+            table.save(path)
+    whole = joined([EveryDepth.load(path) for path in pieces])
     whole.save(folder)
     shutil.rmtree(_pieces(folder))
     return whole
 
 
-def with_likelihood(translator: Translator, table: EveryDepth, folder: Path, console: Console) -> EveryDepth:
+def label_piece(translator: Translator, texts: Texts, progress: Progress, *, options: dict[str, Any]) -> EveryDepth:
+    return every_depth_of([translator], *texts, options, progress)
+
+
+def with_likelihood(
+    translator: Translator, table: EveryDepth, folder: Path, console: Console, run: Runner = here
+) -> EveryDepth:
     """How likely each depth finds the references: once computed, kept with the translations."""
     if table.likelihood_nk is not None:
         return table
+    work = partial(likelihood_of_piece, depths=table.depths)
     with bar(console, "likelihood of the references", len(table)) as advance:
-        found_nk = likelihood_every_depth(translator, table.sources, table.references, table.depths, advance)
+        found_nk = np.concatenate(list(run(work, translator, _cut(table), advance)))
     table = replace(table, likelihood_nk=found_nk)
     table.save(folder)
     return table
+
+
+def likelihood_of_piece(
+    translator: Translator, texts: Texts, progress: Progress, *, depths: Sequence[str]
+) -> NDArray[np.float32]:
+    return likelihood_every_depth(translator, *texts, depths, progress)
+
+
+def _cut(texts: Sample | EveryDepth) -> Iterator[Texts]:
+    for start in range(0, len(texts), PIECE):
+        rows = slice(start, start + PIECE)
+        yield texts.sources[rows], texts.references[rows]
 
 
 def _pieces(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.table_parts import rows_of, rows_of_parts, split_by_source
 from anydepth.evaluate.tradeoff_report import print_tradeoff, write_tradeoff_report
+from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration
 from anydepth.select.config import DEFAULTS, Kind
@@ -40,6 +41,7 @@ class Work:
     seed: int
     steps: int | None
     console: Console
+    run: Runner = here  # where sentences are translated at every depth
 
     @property
     def key(self) -> dict[str, Any]:
@@ -96,8 +98,11 @@ class Work:
 
     def _translations(self, sample: Sample, name: str) -> EveryDepth:
         folder = self.folder / name
-        table = translations(self.translator, sample, folder, self.console, beam=self.beam, batch_size=self.batch_size)
-        return with_likelihood(self.translator, table, folder, self.console) if "likelihood" in self.kinds else table
+        search = {"beam": self.beam, "batch_size": self.batch_size}
+        table = translations(self.translator, sample, folder, self.console, **search, run=self.run)
+        if "likelihood" not in self.kinds:
+            return table
+        return with_likelihood(self.translator, table, folder, self.console, self.run)
 
     def _fitted(
         self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration

@@ -1,0 +1,26 @@
+"""Where the pieces of a long job are done: here, one after the other, or elsewhere (deploy/on_ray.py)."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+from anydepth.infer.translator import Translator
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+Progress = Callable[[int], None]  # called with the number of sentences that have become ready
+Work = Callable[[Translator, Piece, Progress], Result]  # what is done with a piece; other processes must find it
+
+
+class Runner(Protocol):
+    """Gives the results of the pieces, in their order. Of `progress` it makes what use it can."""
+
+    def __call__(
+        self, work: Work[Piece, Result], translator: Translator, pieces: Iterator[Piece], progress: Progress
+    ) -> Iterator[Result]: ...
+
+
+def here(
+    work: Work[Piece, Result], translator: Translator, pieces: Iterator[Piece], progress: Progress
+) -> Iterator[Result]:
+    """In this process."""
+    return (work(translator, piece, progress) for piece in pieces)
