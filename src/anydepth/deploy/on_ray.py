@@ -105,7 +105,7 @@ def _started(address: str | None, workers: int | None, threads: int) -> Any:
         options |= {"num_cpus": None if workers is None else workers * threads, "include_dashboard": False}
     try:
         _knock(address)
-        ray.init(address=address, **options)
+        ray.init(address=address or "local", **options)  # otherwise it would look for one that is there
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {reason}") from error
