@@ -130,9 +130,12 @@ def measure(folder: Path, rounds: int) -> None:
         began = time.perf_counter()
         count = stream.batches_in(epoch)
         print(f"epoch {epoch} of {count:,} batches begun: {time.perf_counter() - began:.1f} s", flush=True)
+    before = own_memory()
+    _rate(stream, 0, 20_000)
+    print(f"memory while 20,000 batches were read: {before:.2f} GiB before, {own_memory():.2f} GiB after")
     model = random_model(256, (6, 3), data.tokenizer.vocabulary_size)
     objective = make_objective(VanillaConfig(name="vanilla"), model.config, 0.1, seed=1)
-    ratios, before, place = [], own_memory(), 0
+    ratios, place = [], 0
     for number in range(1, rounds + 1):
         alone = _rate(stream, place, 2000)
         trained = _rate(stream, place, 10, lambda batch: objective(model, batch, 1).weighted(1, 1).backward())
@@ -140,7 +143,6 @@ def measure(folder: Path, rounds: int) -> None:
         ratios.append(alone / trained)
         print(f"round {number}: {alone:,.0f} tokens/s made, {trained:,.0f} trained on, {ratios[-1]:.0f}x", flush=True)
     print(f"the pipeline against training: {median(ratios):.0f}x (bar {BARS['pipeline']:.0f}x)")
-    print(f"memory while {place:,} batches were read: {before:.2f} GiB before, {own_memory():.2f} GiB after")
 
 
 def _rate(stream: BatchStream, start: int, count: int, use=lambda batch: None) -> float:  # type: ignore[no-untyped-def]

@@ -26,7 +26,7 @@ from anydepth.text import (
     mask_and_vocabulary,
     masked_batches,
 )
-from anydepth.text.parts import Encoding
+from anydepth.text.encoding import Encoding
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
 from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet

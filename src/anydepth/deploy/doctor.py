@@ -15,8 +15,8 @@ import torch
 
 from anydepth import __version__
 from anydepth.box import model_in_the_box
-from anydepth.deploy.engines import cores
 from anydepth.errors import UserError
+from anydepth.machine import cores
 
 SIZE, ROUNDS = 384, 5
 BUSY = 0.5  # of a core: more than that used by others spoils timings

@@ -1,14 +1,12 @@
 """The engines a user can choose from."""
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
-
-import torch
 
 from anydepth.errors import UserError
 from anydepth.infer.engine import Engine, TorchEngine
 from anydepth.infer.translator import Translator
+from anydepth.machine import cores
 
 Quantization = str | None
 
@@ -43,11 +41,3 @@ def on_engine(
     if name not in ENGINES:
         raise UserError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
     return translator.on(ENGINES[name](translator, threads, quantization))
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # no such thing on macOS and Windows
-        return os.cpu_count() or torch.get_num_threads()

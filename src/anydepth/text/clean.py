@@ -41,6 +41,12 @@ class CleaningCounts:
     def to_json(self) -> dict[str, int]:
         return asdict(self)
 
+    def drop(self, *, empty: int, too_long: int) -> None:
+        """Of those kept so far."""
+        self.empty += empty
+        self.too_long += too_long
+        self.kept -= empty + too_long
+
     def summary(self, items: str = "pairs") -> str:
         reasons = {
             "empty": self.empty,

@@ -24,6 +24,8 @@ def write_pairs(folder: Path, name: str, pairs: Iterable[Pair]) -> None:
 
 
 def read_back(folder: Path, name: str) -> Iterator[Pair]:
+    if not (folder / f"{name}.source").stat().st_size:
+        return iter(())  # of one corpus among several nothing may be left
     return zip(read_lines(folder / f"{name}.source"), read_lines(folder / f"{name}.target"), strict=True)
 
 

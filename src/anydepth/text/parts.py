@@ -1,8 +1,7 @@
-"""One language pair on its way to training: cleaned, parted from what is held out, then split into sub-words."""
+"""One language pair on its way to training: cleaned, and parted from what is held out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,13 +13,9 @@ from anydepth.text.clean import Cleaner, CleaningCounts, digest
 from anydepth.text.corpus import Pair, read_pairs
 from anydepth.text.pair_files import keep_pairs, read_back, write_pairs
 from anydepth.text.split import HoldOut
-from anydepth.text.store import StoreWriter
-from anydepth.text.tokenizer import Tokenizer
 
 Item = TypeVar("Item")
-EncodedPair = tuple[Pair, list[int], list[int]]
 
-PAIRS_ENCODED_AT_ONCE = 10_000
 TEST = "test.tsv"  # in prepared data of one of several folds
 FOLD_KEY = b"fold"
 MOST_LABELS = 10_000
@@ -168,33 +163,6 @@ def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) ->
         yield pair
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How pairs become numbers: with `first` before each source, and with labels, if there are some, for targets."""
-
-    tokenizer: Tokenizer
-    first: list[int]
-    max_tokens: int
-    labels: Sequence[str] = ()
-
-    def sources(self, texts: list[str]) -> list[list[int]]:
-        """Too long ones as they are; of a text that has a label as much as there is room for."""
-        found = self.tokenizer.encode_many(texts)
-        return [ids[: self.max_tokens - len(self.first)] for ids in found] if self.labels else found
-
-    def targets(self, texts: list[str]) -> list[list[int]]:
-        if not self.labels:
-            return self.tokenizer.encode_many(texts)
-        numbers = {label: [number] for number, label in enumerate(self.labels)}
-        unknown = next((text for text in texts if text not in numbers), None)
-        if unknown is not None:
-            raise UserError(
-                f"the label {unknown!r} of the validation corpus does not occur in the training corpus, which has "
-                f"{', '.join(self.labels[:20])}: mend one of them"
-            )
-        return [numbers[text] for text in texts]
-
-
 def labels_of(part: Part) -> list[str]:
     """All that occur in the training corpus."""
     labels = sorted(part.labels)
@@ -203,41 +171,6 @@ def labels_of(part: Part) -> list[str]:
     if len(labels) > MOST_LABELS:
         raise UserError(f"the {part.training_corpus} has {len(labels):,} labels, which are more than {MOST_LABELS:,}")
     return labels
-
-
-def encode_part(part: Part, encoding: Encoding, folder: Path, bar: Progress) -> None:
-    """Write the tokens to train on, and the text to validate with."""
-    what = f"encoded {part.items} of the {part.training_corpus}"
-    with StoreWriter(folder, part.train, encoding.tokenizer.vocabulary_size) as store:
-        for name in part.files:
-            before = store.pairs
-            for _, source_ids, target_ids in _encode(
-                watched(bar, what, read_back(folder, name)), encoding, part.train_counts
-            ):
-                store.add(source_ids, target_ids)
-            part.sizes.append(store.pairs - before)
-    part.check_training()
-    encoded = _encode(part.valid, encoding, part.valid_counts)
-    part.valid = [pair for pair, _, _ in encoded]
-    part.check_validation()
-    write_pairs(folder, f"{part.prefix}valid", part.valid)
-
-
-def _encode(pairs: Iterable[Pair], encoding: Encoding, counts: CleaningCounts) -> Iterator[EncodedPair]:
-    """Pairs with their sub-words. Those with too many, or none, move from `kept` to their place in the counts."""
-    remaining, first = iter(pairs), encoding.first
-    while chunk := list(islice(remaining, PAIRS_ENCODED_AT_ONCE)):
-        sources = encoding.sources([source for source, _ in chunk])
-        targets = encoding.targets([target for _, target in chunk])
-        for pair, source_ids, target_ids in zip(chunk, sources, targets, strict=True):
-            if not source_ids or not target_ids:
-                counts.empty += 1
-            elif max(len(first) + len(source_ids), len(target_ids)) > encoding.max_tokens:
-                counts.too_long += 1
-            else:
-                yield pair, first + source_ids, target_ids
-                continue
-            counts.kept -= 1
 
 
 def watched(bar: Progress, description: str, items: Iterable[Item]) -> Iterator[Item]:

@@ -19,18 +19,11 @@ from anydepth.files import atomic_folder
 from anydepth.text.batches import Span
 from anydepth.text.clean import CleaningCounts
 from anydepth.text.corpus import Pair
+from anydepth.text.encoding import Encoding, encode_part
 from anydepth.text.keeping_out import leave_out_held_out
 from anydepth.text.masking import MASK
 from anydepth.text.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
-from anydepth.text.parts import (
-    Encoding,
-    Part,
-    clean_part,
-    encode_part,
-    file_prefix,
-    labels_of,
-    watched,
-)
+from anydepth.text.parts import Part, clean_part, file_prefix, labels_of, watched
 from anydepth.text.store import PairStore
 from anydepth.text.tokenizer import Tokenizer, sampled
 

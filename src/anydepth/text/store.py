@@ -1,10 +1,13 @@
 """Token ids of sentence pairs on disk, read through the page cache rather than into memory.
 
 Each side is a flat file of tokens and a file of offsets: sentence i is tokens[offsets[i]:offsets[i + 1]].
+Large ones are in shards, which follow one another.
 """
 
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +23,10 @@ Lengths = NDArray[np.int32]
 SIDES = ("source", "target")
 OFFSET_BYTES = 8
 TOKEN_TYPES: dict[int, type[np.unsignedinteger[Any]]] = {2: np.uint16, 4: np.uint32}
+
+
+def shard_name(name: str, number: int) -> str:
+    return f"{name}-{number}" if number else name
 
 
 def _token_path(folder: Path, name: str, side: str) -> Path:
@@ -38,16 +45,18 @@ class StoreWriter:
         self._tokens = [_token_path(folder, name, side).open("wb") for side in SIDES]
         self._offsets = [_offset_path(folder, name, side).open("wb") for side in SIDES]
         self._ends = [0, 0]
-        self.pairs = 0
         for file in self._offsets:
             file.write(array("q", [0]).tobytes())
 
     def add(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> None:
-        for side, ids in enumerate((source_ids, target_ids)):
-            self._tokens[side].write(array(self._typecode, ids).tobytes())
-            self._ends[side] += len(ids)
-            self._offsets[side].write(array("q", [self._ends[side]]).tobytes())
-        self.pairs += 1
+        self.add_many([source_ids], [target_ids])
+
+    def add_many(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+        for side, rows in enumerate((sources, targets)):
+            self._tokens[side].write(array(self._typecode, chain.from_iterable(rows)).tobytes())
+            ends = self._ends[side] + np.cumsum([len(row) for row in rows], dtype=np.int64)
+            self._offsets[side].write(ends.tobytes())
+            self._ends[side] = int(ends[-1])
 
     def close(self) -> None:
         for file in (*self._tokens, *self._offsets):
@@ -62,29 +71,56 @@ class StoreWriter:
         self.close()
 
 
+class Side:
+    """The sentences of one side of a shard."""
+
+    def __init__(self, folder: Path, name: str, side: str) -> None:
+        self._tokens, self._offsets = _open_side(folder, name, side)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def lengths(self) -> Lengths:
+        return np.diff(self._offsets).astype(np.int32)
+
+    def __getitem__(self, index: int) -> Ids:
+        return self._tokens[self._offsets[index] : self._offsets[index + 1]]
+
+
 class PairStore:
-    """Reads what a StoreWriter wrote. Lengths do not include EOS."""
+    """Reads what StoreWriters wrote. Lengths do not include EOS."""
 
     source_lengths: Lengths
     target_lengths: Lengths
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._source, self._source_offsets = _open_side(folder, name, "source")
-        self._target, self._target_offsets = _open_side(folder, name, "target")
-        self.source_lengths = np.diff(self._source_offsets).astype(np.int32)
-        self.target_lengths = np.diff(self._target_offsets).astype(np.int32)
-        if len(self.source_lengths) != len(self.target_lengths):
+        self._shards = [
+            (Side(folder, one, "source"), Side(folder, one, "target")) for one in _shards_there(folder, name)
+        ]
+        if any(len(source) != len(target) for source, target in self._shards):
             raise _damaged(folder)
+        self.source_lengths = np.concatenate([source.lengths for source, _ in self._shards])
+        self.target_lengths = np.concatenate([target.lengths for _, target in self._shards])
+        self._ends = list(accumulate(len(source) for source, _ in self._shards))
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return self._ends[-1]
 
     def pair(self, index: int) -> tuple[Ids, Ids]:
-        source, target = self._source_offsets, self._target_offsets
-        return (
-            self._source[source[index] : source[index + 1]],
-            self._target[target[index] : target[index + 1]],
-        )
+        number = bisect_right(self._ends, index)
+        source, target = self._shards[number]
+        place = index - (self._ends[number - 1] if number else 0)
+        return source[place], target[place]
+
+
+def _shards_there(folder: Path, name: str) -> Iterator[str]:
+    """The first in any case: that it is missing is said elsewhere."""
+    yield name
+    for number in count(1):
+        if not _offset_path(folder, shard_name(name, number), SIDES[0]).exists():
+            return
+        yield shard_name(name, number)
 
 
 def _open_side(folder: Path, name: str, side: str) -> tuple[Ids, NDArray[np.int64]]:

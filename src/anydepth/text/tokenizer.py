@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,8 @@ from anydepth.text.surfaces import sentencepiece_surfaces
 # The number of threads decides how sentencepiece adds up its statistics, and so the last bits of the model.
 TRAINING_THREADS = 8
 LONGEST_LINE_IN_BYTES = 1 << 16
+CHARACTERS = 40_000_000  # of text at most to train with: sentencepiece takes 25 bytes of memory for each
+THINNED_TO = 0.9
 # With bytes to fall back on, the rarest ten-thousandth of the text need not have pieces of its own.
 COVERAGE_WITH_BYTES = 0.9999
 
@@ -24,6 +27,8 @@ class Tokenizer:
     PAD, UNK, BOS, EOS = range(4)
     opening: ClassVar[tuple[int, ...]] = ()  # what an encoder reads before a text
     file_name: ClassVar[str] = "tokenizer.model"
+
+    threads = -1  # to split many texts with; as many as there are cores
 
     def __init__(self, model: bytes) -> None:
         self._model = model
@@ -73,7 +78,7 @@ class Tokenizer:
         `symbols` are pieces that no text is ever split into and that leave no trace in decoded text.
         """
         # Sentencepiece could sample too, but differently in every process.
-        chosen = sampled(sentences, sample, seed)
+        chosen = sampled(sentences, sample, seed, CHARACTERS)
         control: dict[str, Any] = {"control_symbols": list(symbols)} if symbols else {}
         model = io.BytesIO()
         try:
@@ -97,6 +102,9 @@ class Tokenizer:
         except RuntimeError as error:
             raise _explain(str(error), vocabulary) from error
         return cls(model.getvalue())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer.from_bytes, (self._model,)
 
     @property
     def vocabulary_size(self) -> int:
@@ -123,7 +131,7 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < 2:  # a list goes through threads, which take longer to start than a sentence to split
             return [self.encode(text) for text in texts]
-        return list(self._processor.encode([encodable(text) for text in texts]))
+        return list(self._processor.encode([encodable(text) for text in texts], num_threads=self.threads))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence on one line, whatever the ids."""
@@ -144,15 +152,19 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def sampled(sentences: Iterator[str], size: int, seed: int) -> list[str]:
-    """A uniform sample in one pass."""
-    rng = random.Random(seed)
+def sampled(sentences: Iterator[str], size: int, seed: int, characters: float = inf) -> list[str]:
+    """All of them, or if those are too many a uniform sample that is little smaller than it may be, in one pass."""
+    rng, share, total = random.Random(seed), 1.0, 0
     chosen: list[str] = []
-    for count, sentence in enumerate(sentences, start=1):
-        if count <= size:
-            chosen.append(sentence)
-        elif (place := rng.randrange(count)) < size:
-            chosen[place] = sentence
+    for sentence in sentences:
+        if share < 1 and rng.random() >= share:
+            continue
+        chosen.append(sentence)
+        total += len(sentence)
+        while len(chosen) > size or total > characters:
+            share *= THINNED_TO
+            chosen = [one for one in chosen if rng.random() < THINNED_TO]
+            total = sum(map(len, chosen))
     return chosen
 
 
