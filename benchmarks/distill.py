@@ -21,6 +21,7 @@ from anydepth import artifact
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer import Translator
 from anydepth.infer.distill import DistillOptions, distill
+from anydepth.infer.runner import Runner, here
 from anydepth.text import Tokenizer
 from anydepth.text.corpus import read_lines
 
@@ -87,8 +88,10 @@ def translate(translator: Translator, source: Path, out: Path) -> None:
             file.write(hypotheses[0].text.encode() + b"\n")
 
 
-def run_distill(translator: Translator, source: Path, out: Path, options: DistillOptions) -> None:
-    distill(translator, source, out, options, None, Console(file=io.StringIO()))
+def run_distill(
+    translator: Translator, source: Path, out: Path, options: DistillOptions, runner: Runner = here
+) -> None:
+    distill(translator, source, out, options, None, Console(file=io.StringIO()), runner)
 
 
 def compare_memory(folder: Path, many: int) -> None:

@@ -1,114 +1,63 @@
 """What training and translating cost at scale, on paper: a simulation, and how well it foretells what is measured here.
 
-python benchmarks/scale.py [--model models/fr-en]        # prints the tables of docs/scale.md
+python benchmarks/scale.py                # the tables of docs/scale.md, in seconds
+python benchmarks/scale.py --check        # foretold against measured on this machine, in minutes
 
-Training: operations of a model and an objective by the sizes of its matrices, over what a device achieves; gradients
-over the network, as much of which as possible during the backward pass. Translating: chunks as tasks on workers that
-now and then die, event by event, with the times per sentence that a sweep has left in a model's menu.
+Training: operations and memory of a model and an objective by the sizes of its matrices; gradients travel while the
+backward pass goes on, as far as it is long enough. Translating: pieces on workers that now and then die, event by
+event, with the times per sentence that a sweep has left in a model's menu.
 """
 
+import argparse
 import heapq
 import random
-from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scale_checks import check
+from scale_model import BILLION, GIGA, Cluster, Size, Training
+
+from anydepth.artifact import load
+from anydepth.box import model_in_the_box
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
+GPUS = Cluster(flops=100e12, memory=80e9, inside=200e9, between=12.5e9, in_a_machine=8)
+BASE = Size(6, 6, 512, 2048, 32_000)
+BIG = Size(6, 6, 1024, 4096, 32_000)
+HUGE = Size(24, 24, 2048, 8192, 64_000)
+TOKENS = 10e9  # of target text: WMT's English-French, 36 million pairs, about ten times
+UPDATES = {"base": (BASE, 2**16), "big": (BIG, 2**16), "big, larger updates": (BIG, 2**19)}
+AT_A_TIME = 2**16  # tokens of all workers that are in memory together
+OBJECTIVES = {"one depth, or sampled exits": False, "every exit exactly": True}
+MIXES = {
+    "all 6-3": {"6-3": 1.0},
+    "all 4-1": {"4-1": 1.0},
+    "all 1-1": {"1-1": 1.0},
+    "70 % 1-1, 20 % 4-1, 10 % 6-3": {"1-1": 0.7, "4-1": 0.2, "6-3": 0.1},
+}
+PIECE = 2048
+DEATHS_PER_DAY, LOADING, DRIVER = 1.0, 30.0, 0.02  # of a worker; seconds for a new one; seconds of each piece at home
 
 
-@dataclass(frozen=True)
-class Size:
-    """A Transformer: encoder and decoder layers, width, inner width, vocabulary (one matrix for all)."""
+def makespan(sentences: float, seconds: float, workers: int, deaths_per_day: float = DEATHS_PER_DAY) -> float:
+    """Hours until all pieces are done and written down, one by one.
 
-    encoder: int
-    decoder: int
-    width: int
-    ffn: int
-    vocabulary: int
-
-    @property
-    def encoder_layer(self) -> int:
-        return 4 * self.width**2 + 2 * self.width * self.ffn
-
-    @property
-    def decoder_layer(self) -> int:
-        return 8 * self.width**2 + 2 * self.width * self.ffn
-
-    @property
-    def output(self) -> int:
-        return self.width * self.vocabulary
-
-    @property
-    def parameters(self) -> int:
-        return self.encoder * self.encoder_layer + self.decoder * self.decoder_layer + self.output
-
-    def multiplications(self, objective: str, length: float) -> float:
-        """For one target token and its share of the source, forward. Attention sees `length` tokens on average.
-
-        `exact` runs the decoder on each of the encoder's exits and predicts at each of the decoder's.
-        """
-        copies = self.encoder if objective == "exact" else 1
-        outputs = self.encoder * self.decoder if objective == "exact" else 1
-        encoder = self.encoder * (self.encoder_layer + 2 * length * self.width)
-        decoder = self.decoder * (self.decoder_layer + 4 * length * self.width)
-        return encoder + copies * decoder + outputs * self.output
-
-
-@dataclass(frozen=True)
-class Device:
-    """What it achieves in training, not what its maker says; its memory; its link to the others, bytes per second."""
-
-    name: str
-    flops: float
-    memory: float
-    link: float
-    latency: float = 30e-6  # of one message
-
-
-@dataclass(frozen=True)
-class Training:
-    size: Size
-    objective: str
-    tokens: int  # target tokens of an update, all workers together
-    length: float = 30.0
-
-    def seconds(self, device: Device, workers: int, sharded: bool = False) -> float:
-        """Of an update. Two thirds of the computing is the backward pass, behind which gradients can travel."""
-        compute = 6 * self.size.multiplications(self.objective, self.length) * self.tokens / workers / device.flops
-        if workers == 1:
-            return compute
-        moved = 4 * self.size.parameters * (3 if sharded else 2) * (workers - 1) / workers
-        messages = 2 * (workers - 1) * max(1, self.size.parameters * 4 // (25 << 20))
-        network = moved / device.link + messages * device.latency
-        return compute + max(0.0, network - 2 / 3 * compute)
-
-    def memory(self, workers: int, sharded: bool = False) -> float:
-        """Weights, gradients, two moments in float32; what a layer keeps for its gradient; a chunk of logits."""
-        state = 16 * self.size.parameters / (workers if sharded else 1)
-        size, tokens = self.size, self.tokens / workers
-        copies = size.encoder if self.objective == "exact" else 1
-        kept = size.encoder * (8 * size.width + 2 * size.ffn) + copies * size.decoder * (14 * size.width + 2 * size.ffn)
-        return state + 4 * kept * tokens + 4 * (1 << 22) * 3
-
-
-def makespan(
-    sentences: int, chunk: int, seconds: float, workers: int, deaths_per_hour: float, overhead: float, seed: int = 1
-) -> float:
-    """Hours until all chunks are done. A chunk of which the worker dies is done again by another; a new worker has to
-    load the model first. Chunks differ in time by a tenth, as lengths do."""
-    rng = random.Random(seed)
-    left, free = -(-sentences // chunk), [(overhead, worker) for worker in range(workers)]
-    heapq.heapify(free)
-    end = 0.0
+    A piece of which the worker dies is done again; the next worker has to load the model. Pieces differ in time by a
+    tenth, as lengths do.
+    """
+    rng = random.Random(1)
+    left, free, written = int(-(-sentences // PIECE)), [LOADING] * workers, 0.0
     while left:
-        now, worker = heapq.heappop(free)
-        takes = chunk * seconds * max(0.5, rng.gauss(1, 0.1))
-        dies = rng.expovariate(deaths_per_hour / 3600) if deaths_per_hour else float("inf")
+        now = heapq.heappop(free)
+        takes = PIECE * seconds * max(0.5, rng.gauss(1, 0.1))
+        dies = rng.expovariate(deaths_per_day / 86_400) if deaths_per_day else float("inf")
         if dies < takes:
-            heapq.heappush(free, (now + dies + overhead, worker))
+            heapq.heappush(free, now + dies + LOADING)
             continue
         left -= 1
-        end = max(end, now + takes)
-        heapq.heappush(free, (now + takes, worker))
-    return end / 3600
+        written = max(written, now + takes) + DRIVER
+        heapq.heappush(free, now + takes)
+    return written / 3600
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -116,3 +65,73 @@ def table(head: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         print("| " + " | ".join(row) + " |")
     print()
+
+
+def hours(value: float) -> str:
+    return f"{value:,.1f} h" if value < 100 else f"{value / 24:,.0f} days"
+
+
+def training_tables() -> None:
+    for name, (size, update) in UPDATES.items():
+        print(f"Training, {name} ({size}), {TOKENS / BILLION:.0f} billion target tokens, {update:,} an update:\n")
+        rows = []
+        for workers in WORKERS:
+            row = [str(workers)]
+            for exact in OBJECTIVES.values():
+                one = Training(size, exact, update)
+                seconds, waiting = one.seconds(GPUS, workers)
+                share = f", {waiting / seconds:.0%} waiting" if waiting > 0.005 * seconds else ""
+                row.append(hours(seconds * TOKENS / update / 3600) + share)
+            rows.append(row)
+        table(["GPUs", *OBJECTIVES], rows)
+    print("Memory and network of each GPU, 8 of them, 8,192 tokens at a time each:\n")
+    rows = []
+    for name, size in {"base": BASE, "big": BIG, "huge": HUGE}.items():
+        for title, exact in OBJECTIVES.items():
+            one = Training(size, exact, AT_A_TIME)
+            found = [one.memory(8, sharded, again) for sharded, again in ((False, False), (True, False), (True, True))]
+            sent = [one.sent(8, sharded) for sharded in (False, True)]
+            rows.append(
+                [f"{name}, {size.parameters / 1e6:,.0f} M", title]
+                + [f"{value / GIGA:,.1f} GB" for value in found]
+                + [" / ".join(f"{value / GIGA:,.1f}" for value in sent) + " GB"]
+            )
+    table(["model", "objective", "whole", "sharded", "and recomputed", "sent per update, whole / sharded"], rows)
+
+
+def translation_tables(model: Path) -> None:
+    translator = load(model)
+    seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in translator.menu}
+    layers = {name: translator.menu[name].subnetwork for name in seconds}
+    a_nk = np.array([[1, len(sub.encoder), len(sub.decoder)] for sub in layers.values()], float)
+    measured_n = np.array(list(seconds.values()))
+    fit, *_ = np.linalg.lstsq(a_nk, measured_n, rcond=None)
+    errors = np.abs(a_nk @ fit / measured_n - 1)
+    print(
+        f"A sentence at one of {len(seconds)} depths: {1e3 * fit[0]:.2f} ms, {1e3 * fit[1]:.2f} ms for each encoder layer "
+        f"and {1e3 * fit[2]:.2f} ms for each decoder layer; off by {errors.mean():.0%} in the mean, "
+        f"{errors.max():.0%} at most\n"
+    )
+    rows = []
+    for workers in WORKERS:
+        row = [str(workers)]
+        for mix in MIXES.values():
+            row.append(hours(makespan(BILLION, sum(share * seconds[name] for name, share in mix.items()), workers)))
+        rows.append(row)
+    table(["workers like this machine", *MIXES], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, default=model_in_the_box())
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.check:
+        check()
+    else:
+        training_tables()
+        translation_tables(arguments.model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""`distill` on Ray with two workers of one thread each against one: lines per second, all of it, Ray's start included.
+
+python benchmarks/on_ray.py [--rounds 3] [--lines 8000]
+
+Rounds are interleaved. The output of either is compared with that of this process alone.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import ray
+import torch
+from common import print_versions
+from distill import run_distill, save_random_model, write_text
+
+from anydepth import artifact
+from anydepth.deploy.on_ray import OnRay
+from anydepth.infer.distill import DistillOptions
+from anydepth.infer.runner import Runner, here
+from anydepth.infer.translator import Translator
+
+BAR = 1.7
+OPTIONS = DistillOptions(beam=4, batch_size=64, max_length=12, keep_all=True, chunk=256)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=8000)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print_versions("ray", "sentencepiece")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        translator = artifact.load(save_random_model(folder / "model", 256, 6))
+        source = write_text(folder / "text", arguments.lines, longest=20)
+        alone = _seconds(translator, source, folder / "here", here)
+        print(f"this process alone: {arguments.lines / alone:.1f} lines/s", flush=True)
+        expected = (folder / "here" / "distilled.bb").read_bytes()
+        ratios = []
+        for number in range(1, arguments.rounds + 1):
+            taken = []
+            for workers in (1, 2):
+                out = folder / f"ray-{number}-{workers}"
+                taken.append(_seconds(translator, source, out, OnRay(workers=workers)))
+                ray.shutdown()
+                assert (out / "distilled.bb").read_bytes() == expected, "not the same bytes"
+            one, two = taken
+            ratios.append(one / two)
+            rates = ", ".join(f"{arguments.lines / seconds:.1f}" for seconds in taken)
+            print(f"round {number}: {rates} lines/s, {ratios[-1]:.2f}x; the same bytes", flush=True)
+    print(f"two workers against one: {median(ratios):.2f}x (bar {BAR}x)")
+
+
+def _seconds(translator: Translator, source: Path, out: Path, run: Runner) -> float:
+    began = time.perf_counter()
+    run_distill(translator, source, out, OPTIONS, run)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
