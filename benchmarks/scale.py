@@ -103,13 +103,14 @@ def translation_tables(model: Path) -> None:
     translator = load(model)
     seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in translator.menu}
     layers = {name: translator.menu[name].subnetwork for name in seconds}
+    _print_grid({(len(sub.encoder), len(sub.decoder)): seconds[name] for name, sub in layers.items()})
     a_nk = np.array([[1, len(sub.encoder), len(sub.decoder)] for sub in layers.values()], float)
     measured_n = np.array(list(seconds.values()))
     fit, *_ = np.linalg.lstsq(a_nk, measured_n, rcond=None)
     errors = np.abs(a_nk @ fit / measured_n - 1)
     print(
-        f"A sentence at one of {len(seconds)} depths: {1e3 * fit[0]:.2f} ms, {1e3 * fit[1]:.2f} ms for each encoder layer "
-        f"and {1e3 * fit[2]:.2f} ms for each decoder layer; off by {errors.mean():.0%} in the mean, "
+        f"A sentence at one of {len(seconds)} depths: {1e3 * fit[0]:.2f} ms, {1e3 * fit[1]:.2f} ms for each encoder "
+        f"layer and {1e3 * fit[2]:.2f} ms for each decoder layer; off by {errors.mean():.0%} in the mean, "
         f"{errors.max():.0%} at most\n"
     )
     rows = []
@@ -119,6 +120,13 @@ def translation_tables(model: Path) -> None:
             row.append(hours(makespan(BILLION, sum(share * seconds[name] for name, share in mix.items()), workers)))
         rows.append(row)
     table(["workers like this machine", *MIXES], rows)
+
+
+def _print_grid(seconds: dict[tuple[int, int], float]) -> None:
+    encoders, decoders = (sorted(set(places)) for places in zip(*seconds, strict=True))
+    print("Milliseconds per sentence, encoder layers down, decoder layers across:\n")
+    rows = [[str(n), *(f"{1e3 * seconds[n, m]:.2f}" if (n, m) in seconds else "" for m in decoders)] for n in encoders]
+    table(["", *map(str, decoders)], rows)
 
 
 def main() -> None:

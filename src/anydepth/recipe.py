@@ -100,6 +100,8 @@ def _prepared(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, processes:
     folder, seed = run / "data", recipe.train.seed
     found = prepare(recipe.data, folder, seed, tokenizer=tokenizer) if processes.is_first else None
     processes.told()
+    if not folder.is_dir():
+        raise UserError(f"this machine does not see {run}: give a folder on a disk that all machines share")
     return found or prepare(recipe.data, folder, seed, tokenizer=tokenizer)
 
 

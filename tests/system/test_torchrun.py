@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,6 +81,36 @@ def test_what_is_wrong_is_said_once(toy_recipe, tmp_path):
     assert len(said) == 1
     assert "stepz" in said[0]
     assert not (tmp_path / "run").exists()
+
+
+def on_two_machines(recipe: Path, folders: list[Path], *changes: str) -> list[tuple[int, str]]:
+    """A process on each, which finds a relative run folder where it is."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    begun = []
+    for rank, folder in enumerate(folders):
+        machines = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", port]
+        words = [*TORCHRUN[:3], *machines, "--nproc-per-node", "1", *command(recipe, Path("run"), *changes)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        begun.append(subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE))
+    said = [process.communicate(timeout=250)[1].decode() for process in begun]
+    return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
+
+
+def test_two_machines_that_share_a_disk(toy_recipe, tmp_path):
+    for code, said in on_two_machines(toy_recipe, [tmp_path, tmp_path], "train.steps=3"):
+        assert code == 0, said[-3000:]
+    assert steps_logged(tmp_path / "run") == [1, 2, 3]
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def test_two_machines_that_do_not(toy_recipe, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (_, _), (code, said) = on_two_machines(toy_recipe, [tmp_path, tmp_path / "elsewhere"], "train.steps=3")
+    assert code != 0
+    assert "this machine does not see run: give a folder on a disk that all machines share" in said
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_sharding_with_loss_scaling_is_refused(toy_recipe, tmp_path):

@@ -123,3 +123,9 @@ def test_two_processes_learn_what_one_does(alone, together, run):
             torch.testing.assert_close(
                 found[key], value, rtol=1e-4, atol=2e-5, msg=lambda said, key=key: f"{key}: {said}"
             )
+
+
+def test_weights_that_drift_apart_are_noticed():
+    said = torchrun(Path(__file__).with_name("drifted.py"))
+    for rank in (0, 1):
+        assert f"process {rank}: the weights of process 1 are no longer those of the first" in said

@@ -46,8 +46,8 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _fail(message: str, said_by_all: bool = False) -> NoReturn:
-    """Of several processes that train together and all find the same wrong, the first one says so."""
+    """Of several processes that train together and all find the same wrong, the first one on a machine says so."""
     rank = int(os.environ.get("RANK", "0"))
-    if rank == 0 or not said_by_all:
+    if not said_by_all or os.environ.get("LOCAL_RANK", "0") == "0":
         errors.print(f"anydepth: {f'process {rank}: ' if rank else ''}{' '.join(message.split())}")
     sys.exit(2)

@@ -38,6 +38,7 @@ EXTRAS = {
     "serve": SERVING,
     "bert": ("transformers",),
     "huggingface": ("datasets",),
+    "ray": ("ray", "grpc"),
 }
 
 
@@ -75,7 +76,7 @@ def _machine(found: Findings) -> None:
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "threads of torch": str(torch.get_num_threads()),
         "memory": _memory(),
-        "GPU": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none",
+        "GPU": _gpus(),
     }
     if quota is not None and quota < usable:
         facts["cores"] += f", limited to the time of {quota:g}"
@@ -91,6 +92,13 @@ def _machine(found: Findings) -> None:
     free = shutil.disk_usage(Path.cwd()).free
     if free < LITTLE_DISK:
         found.advice.append(f"{free / 1e9:.1f} GB of disk are free here: a training run may need more")
+
+
+def _gpus() -> str:
+    if not torch.cuda.is_available():
+        return "none"
+    count = torch.cuda.device_count()
+    return torch.cuda.get_device_name(0) + (f" and {count - 1} more" if count > 1 else "")
 
 
 def _engines(found: Findings) -> None:

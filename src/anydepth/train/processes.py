@@ -5,9 +5,10 @@ not depend on how many there are.
 """
 
 import atexit
+import math
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from anydepth.errors import UserError
 from anydepth.model.device import choose_device
 from anydepth.model.stack import Stack
 from anydepth.text.batches import Part
@@ -30,6 +32,7 @@ from anydepth.text.batches import Part
 # What keeps DDP from sending buffers around at each step, by its name in this version of PyTorch: ours are constants.
 KNOWN = signature(DistributedDataParallel).parameters
 BUFFERS = next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in KNOWN)
+SAME = 1e-6  # the same sums on devices of different kinds differ by less
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
 
 
@@ -102,6 +105,19 @@ class Processes:
         dist.all_reduce(total)
         found: list[float] = total.tolist()
         return found
+
+    def check_alike(self, parameters: Iterable[Tensor]) -> None:
+        """Stop if the weights of some process are not those of the others, for whatever reason."""
+        if self.count == 1 or self.sharded:
+            return
+        squares = sum(float(one.detach().double().square().sum()) for one in parameters)
+        found = self.sum([squares if rank == self.rank else 0.0 for rank in range(self.count)])
+        for rank, value in enumerate(found):
+            if not math.isclose(value, found[0], rel_tol=SAME):
+                raise UserError(
+                    f"the weights of process {rank} are no longer those of the first: nothing was saved; the same "
+                    "command goes on from the last checkpoint, and if this comes back, look for a broken device"
+                )
 
     def told(self, value: Any = None) -> Any:
         """What the first one says, to all. Others wait for it, for days if need be."""

@@ -231,6 +231,7 @@ class Trainer:
     def _save(self) -> None:
         for parameter in self.named.values():
             self._check_finite(full(parameter.detach()).sum(), self.state.step)
+        self.processes.check_alike(self.named.values())
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
         tensors = {
