@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,8 +136,9 @@ def _of_state() -> None:
 
 
 def _of_two_processes(flops: float) -> None:
-    """One process by torchrun says how fast it is; two follow."""
-    tokens, ratios, rates = 4000, [], []
+    """One process says how fast it is, two that know nothing of each other what cores lose side by side; two that train
+    together follow."""
+    tokens, ratios, rates, beside = 4000, [], [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder)
@@ -144,13 +146,21 @@ def _of_two_processes(flops: float) -> None:
         recipe.write_text(RECIPE.format(folder=folder, tokens=tokens, every=15), "utf-8")
         for number in (1, 2, 3):
             one, two = (speed(recipe, folder / f"run-{n}", number * 30, n) for n in (1, 2))
+            with ThreadPoolExecutor() as pool:
+                both = pool.map(lambda n, steps=number * 30: speed(recipe, folder / f"beside-{n}", steps, 1), (1, 2))
+                beside.append(sum(both) / one)
             ratios.append(two / one)
             rates.append(one)
     update = Training(SIZE, False, tokens)
     alone = tokens / median(rates)
     here = Cluster(6 * update.multiplications() * tokens / alone, 0, _link[0], _link[0], 2)
-    row("two processes against one", alone / update.seconds(here, 2)[0], median(ratios), "x")
-    print(f"\none core achieves {flops / 1e9:.0f} billion operations/s; gloo moves {_link[0] / 1e9:.1f} GB/s")
+    ideal = alone / update.seconds(here, 2)[0]
+    row("two processes against one, were cores their own", ideal, median(ratios), "x")
+    row("the same, less what two trainings lose side by side", ideal * median(beside) / 2, median(ratios), "x")
+    print(
+        f"\ntwo trainings side by side: {median(beside):.2f}x one; one core: {flops / 1e9:.0f} billion operations/s; "
+    )
+    print(f"gloo: {_link[0] / 1e9:.1f} GB/s")
 
 
 def _free_port() -> int:

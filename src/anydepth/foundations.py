@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -62,7 +63,7 @@ class Foundations:
     teacher: Translator | None
 
     @classmethod
-    def load(cls, recipe: Recipe, run: Path, *, finished: bool) -> "Foundations":
+    def load(cls, recipe: Recipe, run: Path, device: torch.device, *, finished: bool) -> "Foundations":
         """A run that has finished needs neither; one with a checkpoint to go on from needs only its teacher."""
         if finished:
             return cls(None, None)
@@ -70,7 +71,7 @@ class Foundations:
         if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
             start = Start.load(recipe.init_from)
         if recipe.teacher is not None and recipe.teacher.model != "self":
-            teacher = artifact.load(recipe.teacher.model, recipe.train.device)
+            teacher = artifact.load(recipe.teacher.model, str(device))
         return cls(start, teacher)
 
     def completed(self, recipe: Recipe, run: Path) -> Recipe:
@@ -139,9 +140,12 @@ class Foundations:
         theirs, ours = self.teacher.languages, data.languages
         return theirs != ours and ("source", "target") not in (theirs, ours)
 
-    def check_unchanged(self, run: Path) -> None:
-        """A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words.
-        Its teacher must stay the same all along, wherever it lies."""
+    def check_unchanged(self, run: Path, *, note: bool) -> None:
+        """Against what the run has noted, or `note` it.
+
+        A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words. Its
+        teacher must stay the same all along, wherever it lies.
+        """
         for key, model, name in (
             ("init_from", self.start, "start.json"),
             ("teacher.model", self.teacher, "teacher.json"),
@@ -153,7 +157,8 @@ class Foundations:
                 raise UserError(
                     f"{key} is no longer the model that {run} was begun with: restore it, or give another --out"
                 )
-            write_atomically(path, json.dumps(found) + "\n")
+            if note:
+                write_atomically(path, json.dumps(found) + "\n")
 
 
 def _is_free(key: str, value: object, there: ModelConfig) -> bool:

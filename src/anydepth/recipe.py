@@ -21,7 +21,7 @@ from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
 from anydepth.recipe_parts import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
 from anydepth.text import Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
-from anydepth.train.precision import check_precision
+from anydepth.train.precision import check_computing
 from anydepth.train.processes import Processes, join
 
 # What may change when a run goes on: how long it is and what it runs on, not what it learns from.
@@ -30,11 +30,12 @@ FREE = ("about", "train.steps", "train.threads", "train.device", "train.shard", 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
-    models = Foundations.load(recipe, run, finished=_has_finished(run, recipe.train.steps))
-    recipe, config = _fitted(models.completed(recipe, run)), recipe.train
-    _check_parts_fit(recipe)
-    check_precision(config)
+    config = recipe.train
+    check_computing(config)
     processes, device = join(config.device, config.shard)
+    models = Foundations.load(recipe, run, device, finished=_has_finished(run, config.steps))
+    recipe = _fitted(models.completed(recipe, run))
+    _check_parts_fit(recipe)
     if not processes.is_first:
         console = Console(quiet=True)
     pairs = [pair.name for pair in recipe.data.corpora] if len(recipe.data.corpora) > 1 else [""]
@@ -60,7 +61,7 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         if processes.told(processes.is_first and _has_finished(run, config.steps)):
             console.print(f"this run has finished; its model is {run / 'model'}", highlight=False, soft_wrap=True)
             return run / "model"
-        models.check_unchanged(run)
+        models.check_unchanged(run, note=processes.is_first)
         given, table = None if models.start is None else models.start.tokenizer, table_of(recipe, run)
         prepared = _prepared(recipe, run, given, processes)
         depths = token_depths_of(recipe, prepared, table)  # refused, if it is, before the run has a recipe of its own
@@ -102,7 +103,7 @@ def _prepared(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, processes:
     processes.told()
     if not folder.is_dir():
         raise UserError(f"this machine does not see {run}: give a folder on a disk that all machines share")
-    return found or prepare(recipe.data, folder, seed, tokenizer=tokenizer)
+    return found or prepare(recipe.data, folder, seed, tokenizer=tokenizer, verify=False)  # as the first one did
 
 
 def _fitted(recipe: Recipe) -> Recipe:
@@ -124,6 +125,11 @@ def _check_parts_fit(recipe: Recipe) -> None:
     by_word = recipe.objective.name in ("word-depths", "halting")
     if by_word and recipe.model.residual == "dlcl":
         raise UserError("with dense connections no word is done before the others: set model.residual to plain")
+    if by_word and recipe.train.shard:
+        raise UserError(
+            "train.shard needs every process to run the same layers, which words with depths of their own do not: "
+            "leave out train.shard"
+        )
     if by_word and recipe.data.is_text:
         raise UserError(f"objective {recipe.objective.name} is not for masked text: give labels or translations")
     if recipe.data.is_labelled and has_decoder:

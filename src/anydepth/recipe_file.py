@@ -71,7 +71,7 @@ def _keys_of(objective: str) -> str:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    parts = [part for part in problem["loc"] if part not in OBJECTIVES]
+    parts = [part for part in problem["loc"] if part not in (*OBJECTIVES, "one", "several")]
     key = ".".join(str(part + 1) if isinstance(part, int) else part for part in parts)
     if any(isinstance(part, int) for part in parts):
         key += " (counted from 1)"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import anydepth, weights_of
+from conftest import anydepth, assert_one_line, weights_of
 from trained_alike import ALIKE
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -33,28 +33,49 @@ def train(recipe: Path, run: Path, *changes: str, processes: int = 2) -> subproc
     )
 
 
+def begin(words: list[str], folder: Path | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def steps_logged(run: Path) -> list[int]:
     records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
     return [record["step"] for record in records if record["kind"] == "train"]
 
 
-def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, tmp_path):
-    """torchrun starts all of them again, and they go on from the last checkpoint."""
-    whole = train(toy_recipe, tmp_path / "whole", "train.steps=60")
-    assert whole.returncode == 0, whole.stderr[-3000:]
-    run = tmp_path / "killed"
-    words = [*TORCHRUN, "--max-restarts", "2", *command(toy_recipe, run, "train.steps=60")]
-    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+@pytest.fixture(scope="module")
+def whole(toy_recipe, tmp_path_factory):
+    """A run that nobody disturbed."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    done = train(toy_recipe, run, "train.steps=60")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return run
+
+
+@pytest.mark.parametrize(("machines", "victim"), [(1, "0"), (2, "1")])
+def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, whole, tmp_path, machines, victim):
+    """torchrun starts all of them again, on every machine, and they go on from the last checkpoint."""
+    run, port = tmp_path / "killed", free_port()
+    many = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+    start = TORCHRUN if machines == 1 else [*TORCHRUN[:3], *many]
+    begun = [
+        begin([*start, "--max-restarts", "2", *command(toy_recipe, run, "train.steps=60")]) for _ in range(machines)
+    ]
     while not list((run / "checkpoints").glob("step-*")):
-        assert process.poll() is None, process.stderr.read()[-3000:]
+        assert all(process.poll() is None for process in begun), begun[0].stderr.read()[-3000:]
         time.sleep(0.02)
-    workers = [one for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
-    next(one for one in workers if one.environ()["RANK"] == "1").send_signal(signal.SIGKILL)
-    said = process.communicate(timeout=250)[1].decode()
-    assert process.returncode == 0, said[-3000:]
+    workers = [one for process in begun for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
+    next(one for one in workers if one.environ()["RANK"] == victim).send_signal(signal.SIGKILL)
+    said = "".join(process.communicate(timeout=250)[1].decode() for process in begun)
+    assert [process.returncode for process in begun] == [0] * machines, said[-3000:]
     assert "going on from step" in said
     assert steps_logged(run) == list(range(1, 61))  # none twice, none missing
-    expected = weights_of(tmp_path / "whole")
+    expected = weights_of(whole)
     for name, value in weights_of(run).items():
         assert torch.equal(value, expected[name]), name
 
@@ -85,15 +106,11 @@ def test_what_is_wrong_is_said_once(toy_recipe, tmp_path):
 
 def on_two_machines(recipe: Path, folders: list[Path], *changes: str) -> list[tuple[int, str]]:
     """A process on each, which finds a relative run folder where it is."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    begun = []
+    port, begun = str(free_port()), []
     for rank, folder in enumerate(folders):
         machines = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", port]
         words = [*TORCHRUN[:3], *machines, "--nproc-per-node", "1", *command(recipe, Path("run"), *changes)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        begun.append(subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE))
+        begun.append(begin(words, folder))
     said = [process.communicate(timeout=250)[1].decode() for process in begun]
     return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
 
@@ -113,7 +130,21 @@ def test_two_machines_that_do_not(toy_recipe, tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_sharding_with_loss_scaling_is_refused(toy_recipe, tmp_path):
-    done = train(toy_recipe, tmp_path / "run", "train.shard=true", "train.precision=float16", processes=1)
-    assert done.returncode == 2
-    assert b"train.shard goes with float32 or bfloat16" in done.stderr
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["train.precision=float16"], "train.shard goes with float32 or bfloat16"),
+        (["objective={name: halting}"], "train.shard needs every process to run the same layers"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(toy_recipe, tmp_path, changes, words):
+    done = train(toy_recipe, tmp_path / "run", "train.shard=true", *changes, processes=1)
+    assert_one_line(done, words)
+
+
+def test_a_number_of_processes_without_the_rest(toy_recipe, tmp_path):
+    environment = {**os.environ, "WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, *command(toy_recipe, tmp_path / "run")], env=environment, capture_output=True, timeout=100
+    )
+    assert_one_line(done, "WORLD_SIZE is 2 but there is no RANK: start with torchrun")

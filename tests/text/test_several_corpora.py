@@ -1,13 +1,17 @@
 """Several corpora of one language pair, each with a weight."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import run_recipe, toy_pairs, write_corpus
+from labelled_texts import toy_texts, write_labelled
 from pydantic import ValidationError
 
 from anydepth.config import DataConfig
+from anydepth.errors import UserError
+from anydepth.recipe_file import read_recipe
 from anydepth.text import BatchStream, prepare
 from anydepth.text.batches import Span, rows_of_epoch
 
@@ -89,3 +93,32 @@ def test_a_recipe_may_list_corpora(corpora, toy_recipe, tmp_path):
 def test_weights_and_lists_that_make_no_sense(data, words):
     with pytest.raises(ValidationError, match=words):
         DataConfig.model_validate(data)
+
+
+def test_a_fold_takes_from_every_corpus(tmp_path):
+    corpora = []
+    for name, seed in (("first", 1), ("second", 2)):
+        corpora.append({"labelled": str(write_labelled(tmp_path / f"{name}.tsv", toy_texts(200, seed)))})
+    settings = {"folds": 3, "hold_out": 20, "vocabulary": 300, "deduplicate": False}
+    config = DataConfig.model_validate({"train": corpora, **settings})
+    prepared = prepare(config, tmp_path / "data", 1, show_progress=False)
+    tested = {line.split("\t")[1] for line in (tmp_path / "data" / "test.tsv").read_text("utf-8").splitlines()}
+    for corpus in corpora:
+        texts = {line.split("\t")[1] for line in Path(corpus["labelled"]).read_text("utf-8").splitlines()}
+        assert 0 < len(tested & texts) < len(texts)
+    assert not tested & {text for text, _ in prepared.training_text()}
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ("{sorce: a, target: b}", "there is no key data.train.sorce"),
+        ("[{source: a, target: b}, {sorce: a, target: b}]", r"there is no key data.train.2.sorce \(counted from 1\)"),
+        ("[{source: a, target: b}, {source: a, target: b, weight: -1}]", "data.train.2.weight"),
+        ("a file", "data.train is a section"),
+    ],
+)
+def test_what_is_wrong_with_a_corpus_is_named(tmp_path, train, words):
+    (tmp_path / "recipe.yaml").write_text(f"data: {{train: {train}}}\n", "utf-8")
+    with pytest.raises(UserError, match=words):
+        read_recipe(tmp_path / "recipe.yaml")

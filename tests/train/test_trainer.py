@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import RECIPE, WORDS, run_recipe, toy_pairs, weights_of, write_corpus
+from labelled_texts import toy_texts, write_labelled
+from made_classifiers import RECIPE as LABELS
+from torch._dynamo.utils import counters
 
 import anydepth
 from anydepth.errors import UserError
@@ -120,6 +123,20 @@ def test_patience_stops_early_and_takes_the_checkpoints_up_to_the_best(toy_recip
     finished = json.loads((tmp_path / "run/finished.json").read_text())
     assert finished["averaged"] == [5]  # nothing is learnt at this rate: the first validation stays the best
     assert saved_steps(tmp_path / "run")[-1] == 15
+
+
+def test_compiled_layers_learn_the_same(tmp_path):
+    """Of an encoder alone: compiling one layer takes long enough."""
+    recipe = tmp_path / "recipe.yaml"
+    labelled = write_labelled(tmp_path / "labels.tsv", toy_texts(300))
+    recipe.write_text(LABELS.format(train=labelled, objective="vanilla"), "utf-8")
+    short = ["model.encoder_layers=1", "model.dropout=0", "train.steps=3", "train.valid_every=3", "train.log_every=1"]
+    before = counters["stats"]["unique_graphs"]
+    for run, compiled in (("plain", "false"), ("compiled", "true")):
+        run_recipe(recipe, tmp_path / run, *short, f"train.compile={compiled}")
+    plain, compiled = ([r["loss"] for r in read_log(tmp_path / run) if "loss" in r] for run in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-5)
+    assert counters["stats"]["unique_graphs"] > before
 
 
 def test_bfloat16_trains(toy_recipe, tmp_path):

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -11,6 +12,7 @@ from typing import NoReturn
 from anydepth.cli.app import errors
 from anydepth.errors import UserError
 
+SECONDS_TO_BE_ENDED = 5
 OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
 
@@ -46,8 +48,11 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _fail(message: str, said_by_all: bool = False) -> NoReturn:
-    """Of several processes that train together and all find the same wrong, the first one on a machine says so."""
-    rank = int(os.environ.get("RANK", "0"))
-    if not said_by_all or os.environ.get("LOCAL_RANK", "0") == "0":
-        errors.print(f"anydepth: {f'process {rank}: ' if rank else ''}{' '.join(message.split())}")
+    """Of several processes that train together and all find the same wrong, the first one on a machine says so, and
+    torchrun ends the others before they do."""
+    together = "TORCHELASTIC_RUN_ID" in os.environ
+    rank = os.environ.get("RANK", "0") if together else "0"
+    if together and said_by_all and os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(SECONDS_TO_BE_ENDED)
+    errors.print(f"anydepth: {'' if rank == '0' else f'process {rank}: '}{' '.join(message.split())}")
     sys.exit(2)

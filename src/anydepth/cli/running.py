@@ -41,14 +41,9 @@ def runner_of(
 
         if address is not None and workers is not None:
             raise UserError("a cluster has its own workers: leave out --workers, or --address")
-        return OnRay(address, workers, device, threads or 1, engine, quantize)
+        return OnRay(address, workers, device, threads or 1, engine, quantize).started()
     if name != "here":
         raise UserError(f"there is no runner {name!r}; choose one of here, ray")
     if address is not None or workers is not None:
         raise UserError("--address and --workers are for --runner ray")
     return here
-
-
-def device_here(runner: str, device: str) -> str:
-    """For the model in this process. With another runner it only answers questions, and needs no GPU."""
-    return "cpu" if runner == "ray" else device

@@ -9,7 +9,7 @@ import typer
 
 from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_model
 from anydepth.cli.families import families, make_report_folder, results
-from anydepth.cli.running import Address, RunnerName, Workers, device_here, runner_of
+from anydepth.cli.running import Address, RunnerName, Workers, runner_of
 from anydepth.errors import UserError
 
 
@@ -68,7 +68,7 @@ def select(
     from anydepth.selecting import Work, check_model, read_sample
 
     run = runner_of(runner, address, workers, device, threads)
-    translator = load_model(model, device_here(runner, device), threads)
+    translator = load_model(model, device, threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, errors, sentences, seed)
     dev = None

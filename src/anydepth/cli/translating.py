@@ -30,7 +30,7 @@ from anydepth.cli.app import (
     load_translator,
 )
 from anydepth.cli.choosing import choice_of_depth
-from anydepth.cli.running import Address, RunnerName, Workers, device_here, runner_of
+from anydepth.cli.running import Address, RunnerName, Workers, runner_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def distill(
     from anydepth.infer.distill import distill as carry_out
 
     run = runner_of(runner, address, workers, device, threads, engine, quantize)
-    at = device_here(runner, device)
+    at = "cpu" if runner == "ray" else device  # there this model only answers questions
     translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, errors, run)

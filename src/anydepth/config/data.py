@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from anydepth.config.section import Section
 
@@ -69,6 +69,17 @@ class CorpusConfig(Section):
         return self.huggingface or ", ".join(path.name for path in paths if path is not None)
 
 
+def _one_or_several(value: Any) -> str:
+    return "several" if isinstance(value, list) else "one"
+
+
+# Told apart by what was given, so that a message is about what was meant.
+Corpora = Annotated[
+    Annotated[CorpusConfig, Tag("one")] | Annotated[list[CorpusConfig], Tag("several")],
+    Discriminator(_one_or_several),
+]
+
+
 class PairConfig(Section):
     """A language pair of several that one model learns."""
 
@@ -77,7 +88,7 @@ class PairConfig(Section):
         description="language code of the target, which a `text` has not; where there are several, the source begins "
         "with a tag such as `<2fr>`"
     )
-    train: CorpusConfig | list[CorpusConfig] = Field(description="the training corpus, or a list of several")
+    train: Corpora = Field(description="the training corpus, or a list of several")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
 
     @model_validator(mode="before")
@@ -127,9 +138,7 @@ class DataConfig(Section):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
     licence: str | None = Field(None, description="licence and origin of the corpus, for the model card")
-    train: CorpusConfig | list[CorpusConfig] | None = Field(
-        None, description="the training corpus, or a list of several, each with these keys"
-    )
+    train: Corpora | None = Field(None, description="the training corpus, or a list of several, each with these keys")
     valid: CorpusConfig | None = Field(None, description="the validation corpus; without it `hold_out` pairs of train")
     pairs: list[PairConfig] = Field(
         [],

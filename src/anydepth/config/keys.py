@@ -9,12 +9,19 @@ from anydepth.config.data import CorpusConfig
 from anydepth.config.recipe import Recipe
 
 
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Those that a key may hold, in whatever they are wrapped."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)
+
+
 def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
     """Every key below `section` as (dotted key, default, description)."""
     for name, field in section.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
-        below = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        below = list(dict.fromkeys(_sections(field.annotation)))
         if name == "objective":
             for kind in below:
                 yield (

@@ -56,16 +56,20 @@ class OnRay:
     engine: str = "torch"
     quantization: str | None = None
 
+    def started(self) -> "OnRay":
+        """With Ray there, so that what is wrong with it is said before any work."""
+        _start(self.address, self.workers, self.threads)
+        return self
+
     def __call__(
         self, work: Work[Piece, Result], translator: Translator, pieces: Iterator[Piece], progress: Progress
     ) -> Iterator[Result]:
         if translator.folder is None:
             raise UserError("only a model that was loaded from a folder can be sent to other processes")
-        ray = _started(self.address, self.workers, self.threads)
-        of_cluster = ray.cluster_resources()
-        on_gpu = self.device.startswith("cuda") or (self.device == "auto" and of_cluster.get("GPU", 0) > 0)
-        needs = {"num_gpus": 1, "num_cpus": 1} if on_gpu else {"num_cpus": self.threads}
-        slots = int(of_cluster.get("GPU", 0) if on_gpu else of_cluster.get("CPU", 0) // self.threads)
+        ray = _start(self.address, self.workers, self.threads)
+        on_gpu = self.device.startswith("cuda") or (self.device == "auto" and ray.cluster_resources().get("GPU", 0) > 0)
+        needs = {"GPU": 1, "CPU": 1} if on_gpu else {"CPU": self.threads}
+        slots = sum(_room(node["Resources"], needs) for node in ray.nodes() if node["Alive"])
         if slots < 1:
             raise UserError(
                 f"no machine of the Ray cluster has {'a GPU' if on_gpu else f'{self.threads} cores'}: "
@@ -82,7 +86,7 @@ class OnRay:
             self.quantization,
         )
         model = ray.put(_packed(translator.folder))
-        task = ray.remote(**needs, max_retries=TRIES)(_done)
+        task = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=TRIES)(_done)
         result, waiting = partial(_result, ray), deque[Any]()
         for piece in pieces:
             waiting.append(task.remote([model], setup, work, piece))
@@ -92,7 +96,12 @@ class OnRay:
             yield result(waiting.popleft(), progress)
 
 
-def _started(address: str | None, workers: int | None, threads: int) -> Any:
+def _room(there: dict[str, float], needs: dict[str, int]) -> int:
+    """How many tasks fit on a machine at a time."""
+    return int(min(there.get(name, 0) // amount for name, amount in needs.items()))
+
+
+def _start(address: str | None, workers: int | None, threads: int) -> Any:
     if find_spec("ray") is None:
         raise UserError("ray is not installed: pip install 'anydepth[ray]', or leave out --runner")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what people translate with is their own business
@@ -128,15 +137,16 @@ def _result(ray: Any, reference: Any, progress: Progress) -> Any:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from error
-        if isinstance(error.cause, ImportError):
+        if isinstance(error.cause, ImportError) or "failed to import" in str(error.cause):
+            reason = str(error.cause).strip().splitlines()[-1]
             raise UserError(
-                f"a worker of the Ray cluster lacks something ({error.cause}): install anydepth {__version__} there"
+                f"a worker of the Ray cluster lacks something ({reason}): install anydepth {__version__} on all of them"
             ) from error
         raise
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"Ray gave up ({type(error).__name__}) after {TRIES} tries: look at the memory of its workers, or take "
-            "smaller pieces; the same command goes on"
+            f"Ray gave up a piece ({type(error).__name__}), after {TRIES} tries if its workers died: look at their "
+            "memory, or take smaller pieces; the same command goes on"
         ) from error
     progress(ready)
     return found

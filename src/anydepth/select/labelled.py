@@ -16,7 +16,7 @@ from anydepth.select.config import Kind
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Inputs
 from anydepth.text import plan_epoch
-from anydepth.text.batches import WHOLE, Indices, Part
+from anydepth.text.batches import WHOLE, Indices, Share
 
 MOST_CERTAIN = 0.99  # share of a label above which, or below 1 minus which, its offset does not grow further
 
@@ -82,8 +82,8 @@ class LabelledStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_of(epoch))
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> LabelledBatch:
-        rows = part.rows(self._plan_of(epoch)[index])
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> LabelledBatch:
+        rows = share.rows(self._plan_of(epoch)[index])
         with torch.no_grad():
             inputs = self._read([self._data.sources[row] for row in rows])
         weights = self._weights_n[rows]

@@ -12,7 +12,7 @@ from torch import Tensor
 from anydepth.errors import UserError
 from anydepth.select.word_depths import WordDepths
 from anydepth.text import Batch, Tokenizer
-from anydepth.text.batches import WHOLE, Batches, Part
+from anydepth.text.batches import WHOLE, Batches, Share
 from anydepth.text.words import words_of_pieces
 
 Special = Literal["deepest", "shallowest"]
@@ -91,6 +91,6 @@ class DepthStream:
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
         drawn = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
-        return self._choices[drawn].on(self._stream.at(epoch, index, part))
+        return self._choices[drawn].on(self._stream.at(epoch, index, share))

@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 Place = tuple[int, int]
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """Which of the equal parts of a batch: each of several processes takes its own."""
 
     number: int = 0
@@ -26,7 +26,7 @@ class Part(NamedTuple):
         return indices[self.number :: self.of]
 
 
-WHOLE = Part()
+WHOLE = Share()
 
 
 @dataclass
@@ -196,7 +196,7 @@ class Batches(Protocol):
 
     def batches_in(self, epoch: int) -> int: ...
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch: ...
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch: ...
 
 
 class BatchStream:
@@ -225,9 +225,9 @@ class BatchStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_of(epoch))
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
         indices = self._plan_of(epoch)[index]
-        own = part.rows(indices)
+        own = share.rows(indices)
         batch = make_batch(self._store, own if len(own) else indices[:1], (epoch, index), self._labelled)
         return batch if len(own) else replace(batch, counts=False)
 

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from rich.progress import Progress
@@ -24,7 +26,7 @@ EncodedPair = tuple[Pair, list[int], list[int]]
 
 TOGETHER = 10_000
 SHARD = 250_000  # pairs
-MOST_PROCESSES = 16
+MOST_PROCESSES = 8  # each takes 150 MB before it has read a line
 BLOCK = 1 << 24  # bytes
 NEWLINE = ord("\n")
 
@@ -123,17 +125,30 @@ def _encoded(shards: Sequence[Shard], encoding: Encoding) -> Iterator[CleaningCo
         yield from (shard.encode(encoding) for shard in shards)
         return
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin_process, (encoding,)) as pool:
-        yield from pool.map(_encode_in_process, shards)
+        try:
+            yield from pool.map(_encode_in_process, shards)
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a process that made tokens was killed, perhaps for want of memory: give the same command again"
+            ) from error
 
 
 _encodings: list[Encoding] = []  # of a process
 
 
 def _begin_process(encoding: Encoding) -> None:
-    """One thread each: there is a process for each core."""
+    """One thread each: there is a process for each core. It ends with the one that began it, even if that is killed."""
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     encoding.tokenizer.threads = 1
     _encodings.append(encoding)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _encode_in_process(shard: Shard) -> CleaningCounts:

@@ -8,7 +8,7 @@ import torch
 
 from anydepth.draws import keyed_uniform
 from anydepth.errors import UserError
-from anydepth.text.batches import WHOLE, Batch, Batches, Part, alike
+from anydepth.text.batches import WHOLE, Batch, Batches, Share, alike
 from anydepth.text.tokenizer import Tokenizer
 
 MASK = "<mask>"
@@ -29,8 +29,8 @@ class MaskedStream:
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
-        batch = self._stream.at(epoch, index, part)
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+        batch = self._stream.at(epoch, index, share)
         return mask_batch(batch, self._probability, self._mask_id, self._vocabulary, (self._seed, epoch))
 
 

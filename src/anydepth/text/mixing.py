@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.text.batches import WHOLE, Batch, BatchStream, Part
+from anydepth.text.batches import WHOLE, Batch, BatchStream, Share
 
 Numbers = NDArray[np.int64]
 
@@ -43,10 +43,10 @@ class PairStream:
     def batches_in(self, epoch: int) -> int:
         return sum(self.turns)
 
-    def at(self, epoch: int, index: int, part: Part = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
         language, turn = self._turn_at(epoch, index)
         own_place = divmod(epoch * self.turns[language] + turn, self._batches[language])
-        return replace(self._streams[language].at(*own_place, part), place=(epoch, index), language=language)
+        return replace(self._streams[language].at(*own_place, share), place=(epoch, index), language=language)
 
     def _turn_at(self, epoch: int, index: int) -> tuple[int, int]:
         """Whose turn it is, and how many it has had before in this epoch."""

@@ -120,7 +120,7 @@ def _noting_labels(pairs: Iterable[Pair], labels: set[str]) -> Iterator[Pair]:
 
 def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, counts: CleaningCounts) -> Iterator[Pair]:
     """Put one of the folds aside to test with. Equal texts are always in the same one."""
-    with open(test, "w", encoding="utf-8", newline="\n") as file:
+    with open(test, "a", encoding="utf-8", newline="\n") as file:  # after that of the corpus before
         for text, label in pairs:
             if digest(text, FOLD_KEY) % folds + 1 == fold:
                 file.write(f"{label}\t{text}\n")

@@ -58,16 +58,23 @@ class Prepared:
 
 
 def prepare(
-    config: DataConfig, folder: Path, seed: int, *, show_progress: bool = True, tokenizer: Tokenizer | None = None
+    config: DataConfig,
+    folder: Path,
+    seed: int,
+    *,
+    show_progress: bool = True,
+    tokenizer: Tokenizer | None = None,
+    verify: bool = True,
 ) -> Prepared:
-    """Fill `folder`, in one step, or reuse what an equal configuration left there.
+    """Fill `folder`, in one step, or reuse what an equal configuration left there, if every file is as it was.
 
-    `tokenizer` is that of `config.tokenizer`, if it has been read already.
+    `tokenizer` is that of `config.tokenizer`, if it has been read already. Another process may just have verified.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: choose another folder for the prepared data")
     if folder.exists() and any(folder.iterdir()):
-        _check_reusable(folder, config, seed)
+        notes = read_notes(folder, verify)
+        _check_reusable(notes, folder, config, seed)
     else:
         columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
         console = Console(stderr=True)
@@ -75,7 +82,7 @@ def prepare(
         bar = Progress(*columns, console=console, transient=True, disable=not visible)
         with bar, atomic_folder(folder) as work:
             _fill(config, work, seed, bar, tokenizer)
-    notes = read_notes(folder)
+        notes = read_notes(folder, verify=False)
     return Prepared(
         folder=folder,
         fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
@@ -174,8 +181,7 @@ def _same_tokenizer(path: Path | None, folder: Path) -> bool:
     return path is not None and Tokenizer.load(path).to_bytes() == Tokenizer.load(folder).to_bytes()
 
 
-def _check_reusable(folder: Path, config: DataConfig, seed: int) -> None:
-    notes = read_notes(folder)
+def _check_reusable(notes: dict[str, Any], folder: Path, config: DataConfig, seed: int) -> None:
     try:
         earlier = DataConfig.model_validate(notes.get("data"))
     except ValidationError as error:

@@ -97,7 +97,7 @@ def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torc
 def optimiser_tensors(optimisers: Sequence[Optimised]) -> dict[str, Tensor]:
     """Their state under the parameters' names: `<parameter>/<moment>`."""
     return {
-        f"{name}/{key}": full(value)
+        f"{name}/{key}": value
         for one in optimisers
         for name, parameter in one.named.items()
         for key, value in one.optimiser.state.get(parameter, {}).items()

@@ -1,5 +1,7 @@
-"""In which precision training computes."""
+"""How training computes: in which precision, and whether compiled."""
 
+import os
+import shutil
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -8,6 +10,7 @@ import torch
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
 
+COMPILERS = (os.environ.get("CXX", "c++"), "g++", "clang++", "cl")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -19,7 +22,10 @@ def choose_dtype(config: TrainConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bfloat16 else torch.float32
 
 
-def check_precision(config: TrainConfig) -> None:
+def check_computing(config: TrainConfig) -> None:
+    """Refuse what cannot work, before anything is done."""
+    if config.compile and not any(map(shutil.which, COMPILERS)):
+        raise UserError("train.compile needs a C++ compiler: install one, such as g++, or leave out train.compile")
     if config.shard and config.precision == "float16":
         raise UserError(
             "train.shard goes with float32 or bfloat16, not with the loss scaling of float16: set train.precision"

@@ -5,9 +5,9 @@ not depend on how many there are.
 """
 
 import atexit
-import math
 import os
 import pickle
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,12 +27,14 @@ from torch.nn.parallel import DistributedDataParallel
 from anydepth.errors import UserError
 from anydepth.model.device import choose_device
 from anydepth.model.stack import Stack
-from anydepth.text.batches import Part
+from anydepth.text.batches import Share
 
 # What keeps DDP from sending buffers around at each step, by its name in this version of PyTorch: ours are constants.
 KNOWN = signature(DistributedDataParallel).parameters
 BUFFERS = next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in KNOWN)
-SAME = 1e-6  # the same sums on devices of different kinds differ by less
+SAME = 1e-4  # devices of different kinds may round differently
+WAITS = timedelta(seconds=5)
+PLACE = "anydepth"
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
 
 
@@ -50,8 +52,8 @@ class Processes:
         return self.rank == 0
 
     @property
-    def part(self) -> Part:
-        return Part(self.rank, self.count)
+    def share(self) -> Share:
+        return Share(self.rank, self.count)
 
     def wrapped(self, update: nn.Module, model: nn.Module, apart: set[nn.Parameter]) -> nn.Module:
         """`update` as a module whose gradients all have, or, if they are divided, each a part of.
@@ -61,7 +63,8 @@ class Processes:
         if self.count == 1:
             return update
         if not self.sharded:
-            return DistributedDataParallel(update, **{BUFFERS: False})  # type: ignore[arg-type]
+            options = {BUFFERS: False, "gradient_as_bucket_view": True}  # no second copy of the gradients
+            return DistributedDataParallel(update, **options)  # type: ignore[arg-type]
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
         stacks = [module for module in model.modules() if isinstance(module, Stack)]
         for layer in (layer for stack in stacks for layer in stack.distinct):
@@ -71,30 +74,30 @@ class Processes:
 
     @contextmanager
     def adding_up(self, update: nn.Module, last: bool) -> Iterator[None]:
-        """Of the batches of one update, gradients travel with the last."""
+        """Of the batches of one update, gradients travel with the last. Where they are divided, with each of them: to
+        keep them whole until then would take the memory that is to be saved."""
         if isinstance(update, DistributedDataParallel) and not last:
             with update.no_sync():
                 yield
         else:
-            if isinstance(update, FSDPModule):
-                update.set_requires_gradient_sync(last)
             yield
 
-    def add_up(self, parameters: set[nn.Parameter]) -> None:
-        """The gradients of what stays whole while all else is divided."""
-        if self.sharded:
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    dist.all_reduce(parameter.grad)
-                    parameter.grad /= self.count
+    def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
+        """The gradients of what stays whole while all else is divided, in the same order everywhere."""
+        for gradient in [one.grad for one in parameters if one.grad is not None] if self.sharded else []:
+            dist.all_reduce(gradient)
+            gradient /= self.count
 
     @contextmanager
     def whole(self, update: nn.Module) -> Iterator[None]:
         """Outside an update: what is not part of a layer is there while this lasts; layers see to themselves."""
-        if isinstance(update, FSDPModule):
-            update.unshard()
-        yield
-        if isinstance(update, FSDPModule):
+        if not isinstance(update, FSDPModule):
+            yield
+            return
+        update.unshard()
+        try:
+            yield
+        finally:
             update.reshard()
 
     def sum(self, values: Sequence[float]) -> Sequence[float]:
@@ -110,14 +113,22 @@ class Processes:
         """Stop if the weights of some process are not those of the others, for whatever reason."""
         if self.count == 1 or self.sharded:
             return
-        squares = sum(float(one.detach().double().square().sum()) for one in parameters)
-        found = self.sum([squares if rank == self.rank else 0.0 for rank in range(self.count)])
-        for rank, value in enumerate(found):
-            if not math.isclose(value, found[0], rel_tol=SAME):
-                raise UserError(
-                    f"the weights of process {rank} are no longer those of the first: nothing was saved; the same "
-                    "command goes on from the last checkpoint, and if this comes back, look for a broken device"
-                )
+        differs = 0.0
+        for own in (parameter.detach() for parameter in parameters):
+            of_first = own.clone()
+            dist.broadcast(of_first, 0)
+            differs = max(differs, float(not torch.allclose(own, of_first, rtol=SAME, atol=SAME)))
+        found = self.sum([differs * (rank == self.rank) for rank in range(self.count)])
+        if any(found):
+            raise UserError(
+                f"the weights of process {found.index(1.0)} are no longer those of the first: nothing was saved; the "
+                "same command goes on from the last checkpoint, and if this comes back, look for a broken device"
+            )
+
+    def gathered(self, value: Tensor) -> Tensor | None:
+        """All of a tensor, in main memory, for the first, which writes it. Every process has to ask."""
+        whole = full(value.detach())
+        return whole.cpu() if self.is_first else None
 
     def told(self, value: Any = None) -> Any:
         """What the first one says, to all. Others wait for it, for days if need be."""
@@ -138,22 +149,43 @@ _news = count()
 
 def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
     """Find the others, if torchrun has started several, and the device of this one."""
-    here, processes = choose_device(device), int(os.environ.get("WORLD_SIZE", "1"))
-    if processes == 1:
-        return ALONE, here
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        return ALONE, choose_device(device)
+    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(f"WORLD_SIZE is {count} but there is no {missing[0]}: start with torchrun, or unset WORLD_SIZE")
+    if device in ("auto", "cuda") and torch.cuda.is_available():
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    here = choose_device(device)
     if here.type == "cuda":
-        here = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(here)
     if not dist.is_initialized():
         shared, rank, _ = next(rendezvous("env://"))
-        # After a restart, what the processes before left there would lead astray.
-        attempt = f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        store = dist.PrefixStore(attempt, shared)  # type: ignore[attr-defined]
-        _stores.append(store)
+        _stores.append(_fresh_store(shared, rank, count))
         backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+        dist.init_process_group(backend, store=_stores[0], rank=rank, world_size=count)
         atexit.register(dist.destroy_process_group)
-    return Processes(dist.get_rank(), processes, shard), here
+    return Processes(dist.get_rank(), count, shard), here
+
+
+def _fresh_store(shared: Any, rank: int, count: int) -> Any:
+    """A store of these processes, which the first one keeps. In torchrun's there is what those before a restart left,
+    and machines count restarts differently."""
+    host = os.environ["MASTER_ADDR"]
+    if rank == 0:
+        store = dist.TCPStore(host, 0, count, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        shared.set(PLACE, str(store.port))
+        return store
+    while True:
+        port = int(shared.get(PLACE))
+        try:
+            store = dist.TCPStore(host, port, count, is_master=False, timeout=WAITS)  # type: ignore[attr-defined]
+        except RuntimeError:  # it was that of a process that is gone
+            time.sleep(WAITS.total_seconds() / 10)
+        else:
+            store.set_timeout(LONGEST_WAIT)
+            return store
 
 
 def _store() -> Any:

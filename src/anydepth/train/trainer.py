@@ -17,7 +17,7 @@ from torch import nn
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective, ParameterGroup
-from anydepth.text.batches import Part
+from anydepth.text.batches import Share
 from anydepth.train import checkpoint as ckpt
 from anydepth.train.divergence import Gradients, divergence, layer_norms
 from anydepth.train.logs import RunLog, TrainProgress
@@ -52,7 +52,7 @@ class Stream(Protocol):
 
     def batches_in(self, epoch: int) -> int: ...
 
-    def at(self, epoch: int, index: int, part: Part) -> TrainingBatch: ...
+    def at(self, epoch: int, index: int, share: Share) -> TrainingBatch: ...
 
 
 class Update(nn.Module):
@@ -140,7 +140,7 @@ class Trainer:
                 # what comes of it is the mean over the processes
                 self.precision.scaler.scale(weighted * self.processes.count).backward()
             self._meter.add(loss, batch.terms, *shares)
-        self.processes.add_up(set(self.objective.parameters()))
+        self.processes.add_up(list(self.objective.parameters()))
 
     def _descend(self, due: list[Optimised], rate: float, step: int) -> torch.Tensor:
         """Each on its own gradient, clipped for itself; return the norm of the model's."""
@@ -171,9 +171,9 @@ class Trainer:
 
     def _next_batch(self) -> TrainingBatch:
         state = self.state
-        if state.batch >= self.stream.batches_in(state.epoch):
+        while state.batch >= self.stream.batches_in(state.epoch):  # of corpora with small weights one may be empty
             state.epoch, state.batch = state.epoch + 1, 0
-        batch = self.stream.at(state.epoch, state.batch, self.processes.part)
+        batch = self.stream.at(state.epoch, state.batch, self.processes.share)
         state.batch += 1
         return batch
 
@@ -214,11 +214,12 @@ class Trainer:
             )
 
     def _validation(self) -> Validation:
-        """One process does it for all, unless it takes all to run the model."""
-        if self.processes.sharded:
+        """By the first process, for all; unless it takes all to run the model."""
+        found = None
+        if self.processes.is_first or self.processes.sharded:
             with self.processes.whole(self.update):
-                return self.validator.run(self.model)
-        return self.processes.told(self.validator.run(self.model) if self.processes.is_first else None)  # type: ignore[no-any-return]
+                found = self.validator.run(self.model)
+        return self.processes.told(found)  # type: ignore[no-any-return]
 
     def _write(self, kind: str, step: int, **values: Any) -> None:
         if self.log is not None:
@@ -230,25 +231,32 @@ class Trainer:
 
     def _save(self) -> None:
         for parameter in self.named.values():
-            self._check_finite(full(parameter.detach()).sum(), self.state.step)
+            self._check_finite(full(parameter.detach().sum()), self.state.step)
         self.processes.check_alike(self.named.values())
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
         tensors = {
-            "model": model_tensors(self.model),
-            "optimiser": optimiser_tensors(self.optimisers),
+            "model": self._gathered(model_tensors(self.model)),
+            "optimiser": self._gathered(optimiser_tensors(self.optimisers)),
             **({"objective": objective} if objective else {}),
         }
         if self.processes.is_first:
             ckpt.save_checkpoint(self.run, ckpt.Checkpoint(self.state, tensors))
             ckpt.remove_checkpoints(self.run, self._steps_to_keep())
 
+    def _gathered(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One at a time: where they are divided, all of them together may not fit."""
+        found = {name: self.processes.gathered(value) for name, value in tensors.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
     def _resume(self) -> None:
         for step in ckpt.remove_torn(self.run) if self.processes.is_first else []:
             self.console.print(f"checkpoint of step {step:,} is damaged: skipped", highlight=False)
-        self.processes.told()
-        state = ckpt.read_state(self.run, max(ckpt.saved_steps(self.run), default=0))
+        step = self.processes.told(max(ckpt.saved_steps(self.run), default=0))
+        state = ckpt.read_state(self.run, step)
         if state is None:
+            if step:
+                raise UserError(f"this machine does not see step {step:,} in {self.run}: is that a disk all share?")
             return
         if state.data != self.state.data:
             raise UserError(
@@ -293,4 +301,4 @@ def _as_named_here(group: ParameterGroup) -> ParameterGroup:
 
 def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The weights by name, a shared matrix once (safetensors refuses two names for one storage)."""
-    return {name: full(parameter.detach()) for name, parameter in model.named_parameters()}
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
