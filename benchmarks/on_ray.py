@@ -35,9 +35,8 @@ def main() -> None:
     print_versions("ray", "sentencepiece")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        translator = artifact.load(save_random_model(folder / "model", 256, 6))
-        source = write_text(folder / "text", arguments.lines, longest=20)
-        alone = _seconds(translator, source, folder / "here", here)
+        translator, source = made(folder, arguments.lines)
+        alone = seconds_of(translator, source, folder / "here", here)
         print(f"this process alone: {arguments.lines / alone:.1f} lines/s", flush=True)
         expected = (folder / "here" / "distilled.bb").read_bytes()
         ratios = []
@@ -45,7 +44,7 @@ def main() -> None:
             taken = []
             for workers in (1, 2):
                 out = folder / f"ray-{number}-{workers}"
-                taken.append(_seconds(translator, source, out, OnRay(workers=workers)))
+                taken.append(seconds_of(translator, source, out, OnRay(workers=workers)))
                 ray.shutdown()
                 assert (out / "distilled.bb").read_bytes() == expected, "not the same bytes"
             one, two = taken
@@ -55,7 +54,11 @@ def main() -> None:
     print(f"two workers against one: {median(ratios):.2f}x (bar {BAR}x)")
 
 
-def _seconds(translator: Translator, source: Path, out: Path, run: Runner) -> float:
+def made(folder: Path, lines: int) -> tuple[Translator, Path]:
+    return artifact.load(save_random_model(folder / "model", 256, 6)), write_text(folder / "text", lines, longest=20)
+
+
+def seconds_of(translator: Translator, source: Path, out: Path, run: Runner) -> float:
     began = time.perf_counter()
     run_distill(translator, source, out, OPTIONS, run)
     return time.perf_counter() - began

@@ -9,13 +9,11 @@ event, with the times per sentence that a sweep has left in a model's menu.
 """
 
 import argparse
-import heapq
-import random
 from pathlib import Path
 
 import numpy as np
 from scale_checks import check
-from scale_model import BILLION, GIGA, Cluster, Size, Training
+from scale_model import BILLION, GIGA, Cluster, Size, Training, Translating
 
 from anydepth.artifact import load
 from anydepth.box import model_in_the_box
@@ -35,29 +33,7 @@ MIXES = {
     "all 1-1": {"1-1": 1.0},
     "70 % 1-1, 20 % 4-1, 10 % 6-3": {"1-1": 0.7, "4-1": 0.2, "6-3": 0.1},
 }
-PIECE = 2048
-DEATHS_PER_DAY, LOADING, DRIVER = 1.0, 30.0, 0.02  # of a worker; seconds for a new one; seconds of each piece at home
-
-
-def makespan(sentences: float, seconds: float, workers: int, deaths_per_day: float = DEATHS_PER_DAY) -> float:
-    """Hours until all pieces are done and written down, one by one.
-
-    A piece of which the worker dies is done again; the next worker has to load the model. Pieces differ in time by a
-    tenth, as lengths do.
-    """
-    rng = random.Random(1)
-    left, free, written = int(-(-sentences // PIECE)), [LOADING] * workers, 0.0
-    while left:
-        now = heapq.heappop(free)
-        takes = PIECE * seconds * max(0.5, rng.gauss(1, 0.1))
-        dies = rng.expovariate(deaths_per_day / 86_400) if deaths_per_day else float("inf")
-        if dies < takes:
-            heapq.heappush(free, now + dies + LOADING)
-            continue
-        left -= 1
-        written = max(written, now + takes) + DRIVER
-        heapq.heappush(free, now + takes)
-    return written / 3600
+BYTES = 2 * 130  # of a sentence and its translation, as in news
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -117,9 +93,14 @@ def translation_tables(model: Path) -> None:
     for workers in WORKERS:
         row = [str(workers)]
         for mix in MIXES.values():
-            row.append(hours(makespan(BILLION, sum(share * seconds[name] for name, share in mix.items()), workers)))
+            of_mix = sum(share * seconds[name] for name, share in mix.items())
+            row.append(hours(Translating(BILLION, of_mix).hours(workers)))
         rows.append(row)
     table(["workers like this machine", *MIXES], rows)
+    model_bytes = sum(path.stat().st_size for path in model.iterdir() if path.is_file())
+    print(
+        f"Sent: {BILLION * BYTES / GIGA:,.0f} GB of text in all, and {model_bytes / 1e6:.0f} MB of model to each worker"
+    )
 
 
 def _print_grid(seconds: dict[tuple[int, int], float]) -> None:

@@ -2,24 +2,32 @@
 
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import ray
 import torch
 import torch.distributed as dist
 from common import interleaved, print_versions, random_batch, random_model
+from distill import run_distill
+from on_ray import OPTIONS, made, seconds_of
 from processes import RECIPE, speed, write_corpus
-from scale_model import Cluster, Size, Training
+from scale_model import Cluster, Size, Training, Translating
 from torch import Tensor, multiprocessing, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
+from anydepth.deploy.on_ray import OnRay
+from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
+from anydepth.infer.runner import here
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
-from anydepth.text import Batch
+from anydepth.text import Batch, BatchStream, PairStore
 from anydepth.train.processes import Processes
 from anydepth.train.trainer import Update
 
@@ -39,6 +47,8 @@ def check() -> None:
     seconds = _of_objectives()
     _of_state()
     _of_two_processes(seconds)
+    _of_workers()
+    _of_writing()
 
 
 def row(what: str, foretold: float, measured: float, unit: str) -> None:
@@ -138,12 +148,12 @@ def _of_state() -> None:
 def _of_two_processes(flops: float) -> None:
     """One process says how fast it is, two that know nothing of each other what cores lose side by side; two that train
     together follow."""
-    tokens, ratios, rates, beside = 4000, [], [], []
+    places, ratios, rates, beside = 4000, [], [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder)
         recipe = folder / "recipe.yaml"
-        recipe.write_text(RECIPE.format(folder=folder, tokens=tokens, every=15), "utf-8")
+        recipe.write_text(RECIPE.format(folder=folder, tokens=places, every=15), "utf-8")
         for number in (1, 2, 3):
             one, two = (speed(recipe, folder / f"run-{n}", number * 30, n) for n in (1, 2))
             with ThreadPoolExecutor() as pool:
@@ -151,6 +161,9 @@ def _of_two_processes(flops: float) -> None:
                 beside.append(sum(both) / one)
             ratios.append(two / one)
             rates.append(one)
+        store = PairStore(folder / "run-1" / "data", "train")
+        of_epoch = int(store.target_lengths.sum()) + len(store)
+        tokens = of_epoch // BatchStream(store, places, seed=1).batches_in(0)
     update = Training(SIZE, False, tokens)
     alone = tokens / median(rates)
     here = Cluster(6 * update.multiplications() * tokens / alone, 0, _link[0], _link[0], 2)
@@ -161,6 +174,37 @@ def _of_two_processes(flops: float) -> None:
         f"\ntwo trainings side by side: {median(beside):.2f}x one; one core: {flops / 1e9:.0f} billion operations/s; "
     )
     print(f"gloo: {_link[0] / 1e9:.1f} GB/s")
+
+
+def _of_workers(lines: int = 4000) -> None:
+    """One worker of Ray says how long it takes to begin; two follow."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        translator, source = made(folder, lines)
+        alone, one, two = (_on_ray(translator, source, folder / f"out-{workers}", workers) for workers in (0, 1, 2))
+    job = Translating(lines, alone / lines, OPTIONS.chunk, deaths_per_day=0, loading=max(0.0, one - alone))
+    row("distilling with two workers of Ray", 3600 * job.hours(2), two, "s")
+
+
+def _on_ray(translator: Translator, source: Path, out: Path, workers: int) -> float:
+    seconds = seconds_of(translator, source, out, OnRay(workers=workers) if workers else here)
+    ray.shutdown()
+    return seconds
+
+
+def _of_writing(pieces: int = 100) -> None:
+    """What a piece takes where all are written down, whoever has translated it."""
+
+    def instantly(_: Any, __: Translator, chunks: Iterator[Any], ___: Any) -> Iterator[Any]:
+        for lines, _ in chunks:
+            yield ChunkResult([(line, line) for line in lines], DistillCounts(len(lines), len(lines)))
+
+    with tempfile.TemporaryDirectory() as name:
+        translator, source = made(Path(name), pieces * DistillOptions().chunk)
+        began = time.perf_counter()
+        run_distill(translator, source, Path(name) / "out", DistillOptions(), instantly)  # type: ignore[arg-type]
+        seconds = (time.perf_counter() - began) / pieces
+    print(f"\nto write down a piece of {DistillOptions().chunk} lines takes {1e3 * seconds:.0f} ms")
 
 
 def _free_port() -> int:

@@ -1,5 +1,7 @@
 """Operations, memory and network of training, by the sizes of a model's matrices."""
 
+import heapq
+import random
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -111,6 +113,38 @@ class Training:
         time, and embeddings all the time."""
         size, (n, _) = self.size, self._passes
         gathered = 8 * (size.output + size.decoder_layer) if sharded else 0
-        layers = size.encoder + n * size.decoder
-        kept = self.kept() if not recomputed else 4 * size.width * layers + self.kept() / layers
+        kept = self.kept()
+        if recomputed:  # what goes into each layer, and the inside of one
+            inside = DECODER_WIDTHS * size.width + INNER * size.ffn
+            kept = 4 * (size.width * (size.encoder + n * size.decoder + n * ENDS) + n * inside)
         return self.state(workers, sharded) + gathered + kept * self.tokens / workers + 3 * 4 * LOGITS
+
+
+@dataclass(frozen=True)
+class Translating:
+    """Pieces on workers that now and then die, written down one after the other as `distill` does."""
+
+    sentences: float
+    seconds: float  # of a sentence
+    piece: int = 2048
+    deaths_per_day: float = 1.0  # of a worker
+    loading: float = 30.0  # seconds until a worker is ready, at first and after a death
+    writing: float = 0.02  # seconds of each piece at home
+    ahead: int = 2  # pieces for each worker that are on their way: AHEAD of deploy/on_ray.py
+
+    def hours(self, workers: int) -> float:
+        """Event by event. Pieces differ in time by a tenth, as lengths do; one whose worker dies is done again."""
+        rng = random.Random(1)
+        free, window = [self.loading] * workers, self.ahead * workers
+        written = [0.0] * window  # when each of the last pieces was
+        for number in range(ceil(self.sentences / self.piece)):
+            takes = self.piece * self.seconds * max(0.5, rng.gauss(1, 0.1))
+            while True:
+                begins = max(heapq.heappop(free), written[number % window])
+                dies = rng.expovariate(self.deaths_per_day / 86_400) if self.deaths_per_day else float("inf")
+                if dies > takes:
+                    break
+                heapq.heappush(free, begins + dies + self.loading)
+            heapq.heappush(free, begins + takes)
+            written[number % window] = max(written[number % window - 1], begins + takes) + self.writing
+        return max(written) / 3600
