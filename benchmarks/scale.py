@@ -11,6 +11,7 @@ event, with the times per sentence that a sweep has left in a model's menu.
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 from scale_checks import check
 from scale_model import BILLION, GIGA, Cluster, Size, Training, Translating
@@ -110,8 +111,36 @@ def _print_grid(seconds: dict[tuple[int, int], float]) -> None:
     table(["", *map(str, decoders)], rows)
 
 
+def draw(model: Path, path: Path) -> None:
+    """Both kinds of table as lines, on logarithmic scales: straight down is perfect."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
+    for name, (size, update) in UPDATES.items():
+        for title, exact in OBJECTIVES.items():
+            one = Training(size, exact, update)
+            taken = [one.seconds(GPUS, workers)[0] * TOKENS / update / 3600 for workers in WORKERS]
+            tokens = f"{update // 1024}k tokens an update"
+            label = f"{name.split(',')[0]}, {tokens}, {title}"
+            left.plot(WORKERS, taken, marker="o", markersize=3, linestyle="-" if exact else "--", label=label)
+    left.set(title="training on 10 billion tokens", xlabel="GPUs")
+    seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in load(model).menu}
+    for name, mix in MIXES.items():
+        of_mix = sum(share * seconds[depth] for depth, share in mix.items())
+        taken = [Translating(BILLION, of_mix).hours(workers) for workers in WORKERS]
+        right.plot(WORKERS, taken, marker="o", markersize=3, label=name)
+    right.set(title="translating a billion sentences", xlabel="workers of two cores")
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(WORKERS, [str(workers) for workers in WORKERS])
+        axes.set_ylabel("hours")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--plot", type=Path, help="draw both kinds of table here")
     parser.add_argument("--model", type=Path, default=model_in_the_box())
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
@@ -120,6 +149,8 @@ def main() -> None:
     else:
         training_tables()
         translation_tables(arguments.model)
+    if arguments.plot:
+        draw(arguments.model, arguments.plot)
 
 
 if __name__ == "__main__":

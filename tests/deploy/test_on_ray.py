@@ -14,11 +14,13 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from rich.console import Console
 
 import anydepth as package
+from anydepth.cli.running import runner_of
 from anydepth.deploy.on_ray import OnRay
+from anydepth.errors import UserError
 from anydepth.selecting import inputs
 from anydepth.selecting.inputs import Sample, translations, with_likelihood
 
-LINES = 3000
+LINES = 2000
 QUIET = Console(quiet=True)
 
 
@@ -45,6 +47,38 @@ def expected(toy_run, source, tmp_path_factory):
     return distilled(out)
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head that waits for clients, as on a machine far away."""
+    port, clients, log_file = free_port(), free_port(), tmp_path_factory.mktemp("ray") / "log"
+    options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    with open(log_file, "wb") as log:
+        head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
+    below = []
+    try:
+        while head.poll() is None:
+            with socket.socket() as there:
+                if there.connect_ex(("127.0.0.1", clients)) == 0:
+                    break
+            time.sleep(0.1)
+        assert head.poll() is None, log_file.read_text("utf-8")
+        yield f"ray://127.0.0.1:{clients}"
+    finally:
+        below = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
+        head.terminate()
+        head.wait(60)
+        for one in psutil.wait_procs(below, 20)[1]:
+            one.kill()
+
+
 def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp_path):
     words = command(toy_run, source, tmp_path / "out", "--runner", "ray", "--workers", 2)
     process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
@@ -64,17 +98,17 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
 
 
 @pytest.fixture
-def ray_here():
-    yield OnRay(workers=2)
+def on_cluster(cluster):
+    yield OnRay(cluster)
     ray.shutdown()
 
 
-def test_labels_for_a_selector(toy_run, ray_here, tmp_path, monkeypatch):
+def test_labels_for_a_selector(toy_run, on_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "PIECE", 16)
     translator = package.load(toy_run)
     sources, references = zip(*toy_pairs(100, seed=51), strict=True)
     sample = Sample(sources, references, "dev.fr", "dev.en")
-    for name, runner in (("alone", {}), ("ray", {"run": ray_here})):
+    for name, runner in (("alone", {}), ("ray", {"run": on_cluster})):
         table = translations(translator, sample, tmp_path / name, QUIET, beam=1, batch_size=8, **runner)
         with_likelihood(translator, table, tmp_path / name, QUIET, **runner)
     names = sorted(path.name for path in (tmp_path / "alone").iterdir())
@@ -83,44 +117,12 @@ def test_labels_for_a_selector(toy_run, ray_here, tmp_path, monkeypatch):
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
-def test_a_pair_on_ctranslate2(two_targets_run, tmp_path):
+def test_a_pair_on_ctranslate2(two_targets_run, cluster, tmp_path):
     (tmp_path / "in.fr").write_text("le chat dort.\nun chien mange.\n", "utf-8")
-    options = ["--runner", "ray", "--workers", 1, "--engine", "ctranslate2", "--to", "loud"]
+    options = ["--runner", "ray", "--address", cluster, "--engine", "ctranslate2", "--to", "loud"]
     done = anydepth(*command(two_targets_run, tmp_path / "in.fr", tmp_path / "out", *options))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A head that waits for clients, as on a machine far away."""
-    port, clients = free_port(), free_port()
-    options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-    with open(tmp_path / "ray.log", "wb") as log:
-        head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
-    below = []
-    try:
-        while head.poll() is None:
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", clients)) == 0:
-                    break
-            time.sleep(0.1)
-        assert head.poll() is None, (tmp_path / "ray.log").read_text("utf-8")
-        yield f"ray://127.0.0.1:{clients}"
-    finally:
-        below = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
-        head.terminate()
-        head.wait(60)
-        for one in psutil.wait_procs(below, 20)[1]:
-            one.kill()
 
 
 def test_a_cluster_by_its_address(toy_run, source, expected, cluster, tmp_path):
@@ -134,12 +136,20 @@ def test_a_cluster_by_its_address(toy_run, source, expected, cluster, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--runner", "spark"], ["no runner 'spark'", "here, ray"]),
-        (["--address", "ray://x:1"], ["for --runner ray"]),
-        (["--runner", "ray", "--address", "ray://x:1", "--workers", "2"], ["leave out --workers"]),
-        (["--runner", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster answers at 127.0.0.1:1"]),
-        (["--runner", "ray", "--address", "ray://head"], ["give HOST:PORT"]),
+        ({"name": "spark"}, "no runner 'spark'; choose one of here, ray"),
+        ({"name": "here", "address": "ray://x:1"}, "for --runner ray"),
+        ({"name": "ray", "address": "ray://x:1", "workers": 2}, "leave out --workers"),
+        ({"name": "ray", "address": "ray://head"}, "give HOST:PORT"),
     ],
 )
-def test_bad_options(toy_run, source, tmp_path, options, words):
-    assert_one_line(anydepth(*command(toy_run, source, tmp_path / "out", *options)), *words)
+def test_bad_options(options, words):
+    with pytest.raises(UserError, match=words):
+        runner_of(**{"address": None, "workers": None, "device": "cpu", "threads": None} | options)
+
+
+def test_an_address_where_nobody_is(toy_run, source, tmp_path):
+    done = anydepth(
+        *command(toy_run, source, tmp_path / "out", "--runner", "ray", "--address", f"127.0.0.1:{free_port()}")
+    )
+    assert_one_line(done, "no Ray cluster answers at 127.0.0.1:")
+    assert not (tmp_path / "out").exists()

@@ -14,7 +14,10 @@ class TrainConfig(Section):
         20_000, ge=1, description="updates in all; may change when a run goes on, as no other key but about may"
     )
     batch_tokens: int = Field(
-        4096, ge=16, le=10_000_000, description="sub-words in a batch, padding included, on its longer side"
+        4096,
+        ge=16,
+        le=10_000_000,
+        description="sub-words in a batch, of all processes together, padding included, on its longer side",
     )
     accumulate: int = Field(1, ge=1, description="batches per update")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
