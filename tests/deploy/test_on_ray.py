@@ -59,7 +59,7 @@ def cluster(tmp_path_factory):
     port, clients, log_file = free_port(), free_port(), tmp_path_factory.mktemp("ray") / "log"
     options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with open(log_file, "wb") as log:
         head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
     below = []

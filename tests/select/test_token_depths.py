@@ -7,6 +7,7 @@ from anydepth.errors import UserError
 from anydepth.select.token_depths import DepthStream, TokenDepths
 from anydepth.select.word_depths import WordDepths, text_key
 from anydepth.text import Batch, Tokenizer
+from anydepth.text.batches import WHOLE, Share
 
 LINES = ["the film was wonderfully good", "a terribly dull film", "the actors were good and the film was dull"] * 30
 VALUES = {"the": (1.0,), "film": (2.0,), "good": (1.0,), "wonderfully": (3.0,), ",": (2.0,), "dull": (3.4,)}
@@ -127,7 +128,7 @@ class Rows:
     def batches_in(self, epoch: int) -> int:
         return 2
 
-    def at(self, epoch: int, index: int) -> Batch:
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
         return Batch.from_rows(self.rows[index], [[7]], place=(epoch, index))
 
 

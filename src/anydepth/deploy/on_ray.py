@@ -29,6 +29,7 @@ from anydepth.infer.translator import Translator
 
 TRIES = 20  # of a piece, each after a worker has died
 AHEAD = 2  # pieces for each worker that are on their way, so that none runs dry
+TOKEN = ".ray/auth_token"
 PATIENCE = 10.0  # seconds for a cluster to answer
 
 
@@ -105,6 +106,8 @@ def _start(address: str | None, workers: int | None, threads: int) -> Any:
     if find_spec("ray") is None:
         raise UserError("ray is not installed: pip install 'anydepth[ray]', or leave out --runner")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what people translate with is their own business
+    if address is not None and (Path.home() / TOKEN).exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as a head does that finds one
     import ray
 
     if ray.is_initialized():
@@ -117,7 +120,8 @@ def _start(address: str | None, workers: int | None, threads: int) -> Any:
         ray.init(address=address or "local", **options)  # otherwise it would look for one that is there
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {reason}") from error
+        advice = "; if it asks for a token, set RAY_AUTH_TOKEN and RAY_AUTH_MODE=token" if address else ""
+        raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {reason}{advice}") from error
     return ray
 
 
