@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Byte code is compiled as it is needed: to compile all of it takes longer than to download it.
+PIP = $(BIN)/pip install --quiet --no-compile -c constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo test lint bench clean
@@ -14,16 +16,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,ctranslate2]'
+	$(PIP) torch
+	$(PIP) -e '.[serve,ctranslate2]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	$(PIP) -e '.[bench]'
 	touch $@
 
 demo: $(VENV)/.installed
@@ -46,7 +48,7 @@ demo: $(VENV)/.installed
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

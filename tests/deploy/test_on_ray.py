@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -15,8 +16,10 @@ from rich.console import Console
 
 import anydepth as package
 from anydepth.cli.running import runner_of
+from anydepth.deploy.engines import on_engine
 from anydepth.deploy.on_ray import OnRay
 from anydepth.errors import UserError
+from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selecting import inputs
 from anydepth.selecting.inputs import Sample, translations, with_likelihood
 
@@ -117,11 +120,11 @@ def test_labels_for_a_selector(toy_run, on_cluster, tmp_path, monkeypatch):
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
-def test_a_pair_on_ctranslate2(two_targets_run, cluster, tmp_path):
+def test_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
     (tmp_path / "in.fr").write_text("le chat dort.\nun chien mange.\n", "utf-8")
-    options = ["--runner", "ray", "--address", cluster, "--engine", "ctranslate2", "--to", "loud"]
-    done = anydepth(*command(two_targets_run, tmp_path / "in.fr", tmp_path / "out", *options))
-    assert done.returncode == 0, done.stderr
+    translator = on_engine(package.load(two_targets_run).between(target="loud"), "ctranslate2", 1)
+    run = replace(on_cluster, engine="ctranslate2")
+    distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, QUIET, run)
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
 
 

@@ -66,7 +66,7 @@ def test_sampled_estimates_the_exact_loss_without_bias(model, batch, rule):
     matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
-    steps = 1500
+    steps = 800
     totals, gradient = [], torch.zeros_like(target)
     for step in range(steps):
         one = sampled(model, batch, step)
@@ -74,7 +74,7 @@ def test_sampled_estimates_the_exact_loss_without_bias(model, batch, rule):
         gradient += torch.autograd.grad(one.total, matrix)[0] / steps
     standard_error = np.std(totals) / steps**0.5
     assert abs(np.mean(totals) - float(loss.total.detach())) < 4 * standard_error
-    assert float((gradient - target).norm() / target.norm()) < 0.1
+    assert float((gradient - target).norm() / target.norm()) < 0.14
 
 
 def test_exits_follow_the_weights():
