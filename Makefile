@@ -48,7 +48,7 @@ demo: $(VENV)/.installed
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
