@@ -131,6 +131,24 @@ def test_something_else_in_the_same_folder_is_refused(command, toy_run, corpus, 
     assert contents(out) == contents(whole)
 
 
+def test_another_engine_does_not_go_on(command, toy_run, whole, tmp_path, here):
+    """Neither to an engine nor back to torch, which a journal does not mention."""
+    out, source = tmp_path / "out", tmp_path / "source"
+    source.write_text("le chat dort.\n")
+    small = ["distill", toy_run, "--source", source, "--out", out, "--threads", 1]
+    quantized = ["--engine", "ctranslate2", "--quantize", "int8"]
+    assert here(*small, *quantized).returncode == 0
+    journal = json.loads((out / "distill.json").read_text())
+    (out / "distill.json").write_text(json.dumps({**journal, "finished": False}))
+    for other in ([], ["--engine", "torch"], ["--engine", "ctranslate2"]):
+        assert_one_line(here(*small, *other), "begun with another engine:", "give the same command to go on")
+    assert here(*small, *quantized).returncode == 0
+    assert "engine" not in json.loads((whole / "distill.json").read_text())["identity"]["options"]
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    assert_one_line(here(*command, "--out", copy, *quantized), "begun with another engine:")
+    assert here(*command, "--out", copy, "--engine", "torch").returncode == 0
+
+
 def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path, here):
     out = tmp_path / "out"
     process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]

@@ -111,8 +111,8 @@ class Journal(BaseModel):
     def _refuse_other(self, identity: Identity, languages: tuple[str, str]) -> None:
         same = {name: getattr(self.identity, name) == value for name, value in identity if name != "options"}
         same["languages"] = tuple(self.files) == output_names(languages)
-        earlier = self.identity.options
-        same |= {name.replace("_", " "): earlier.get(name) == value for name, value in identity.options.items()}
+        earlier, now = self.identity.options, identity.options  # engine torch and no tag are left out
+        same |= {name.replace("_", " "): earlier.get(name) == now.get(name) for name in {**now, **earlier}}
         changed = [name for name, is_same in same.items() if not is_same]
         if changed:  # with the languages, tag and layers change by themselves
             what = f"another {', '.join(changed)}" if same["languages"] else "other languages"
