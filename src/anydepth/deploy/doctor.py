@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from anydepth.machine import cores
 
 SIZE, ROUNDS = 384, 5
 BUSY = 0.5  # of a core: more than that used by others spoils timings
-SLOW = 1.5  # times float32, from which a type is worth a warning
+SLOW = 1.5  # times float32, from which a type is worth a warning, or the other way round a hint
 LITTLE_DISK = 2e9
 SERVING = (
     "fastapi",
@@ -140,13 +140,25 @@ def _arithmetic(found: Findings) -> None:
     ratios = {name: times[name] / times["float32"] for name in ("bfloat16", "float16")}
     for name, ratio in ratios.items():
         rows[name] = f"{ratio:.1f} times the time of float32" if ratio >= 1 else f"{1 / ratio:.1f} times as fast"
-    slow = " and ".join(f"{name} {ratio:.0f} times" for name, ratio in ratios.items() if ratio > SLOW)
-    if slow:
-        found.advice.append(
-            f"this processor has no fast instructions for half precision: beside float32 it takes {slow} as long; "
-            "train in float32, as `precision: auto` does"
-        )
+    found.advice += advice_on_types(ratios)
     found.facts["arithmetic on the CPU"] = rows
+
+
+def advice_on_types(ratios: Mapping[str, float]) -> list[str]:
+    """What to make of times beside that of float32: processors may have instructions for one type and not another."""
+    said = [
+        f"this processor has no fast instructions for {name}: products take {ratio:.1f} times as long as in float32, "
+        f"so do not set `train.precision: {name}` on it"
+        for name, ratio in ratios.items()
+        if ratio > SLOW
+    ]
+    bfloat16 = ratios.get("bfloat16", 1.0)  # float16, which has to scale its losses, has nothing over it
+    if bfloat16 < 1 / SLOW:
+        said.append(
+            f"this processor is fast in bfloat16: products take {bfloat16:.2f} of the time of float32, so "
+            "`train.precision: bfloat16` may pay; `auto` computes in float32 on every CPU"
+        )
+    return said
 
 
 def _product(dtype: torch.dtype) -> Callable[[], object]:
