@@ -100,10 +100,16 @@ def _prepared(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, processes:
     """The first process prepares, the others read what it left."""
     folder, seed = run / "data", recipe.train.seed
     found = prepare(recipe.data, folder, seed, tokenizer=tokenizer) if processes.is_first else None
-    processes.told()
+    of_first = processes.told(None if found is None else found.fingerprint)
     if not folder.is_dir():
         raise UserError(f"this machine does not see {run}: give a folder on a disk that all machines share")
-    return found or prepare(recipe.data, folder, seed, tokenizer=tokenizer, verify=False)  # as the first one did
+    found = found or prepare(recipe.data, folder, seed, tokenizer=tokenizer, verify=False)  # as the first one did
+    if found.fingerprint != of_first:
+        raise UserError(
+            f"{folder} is not what the first process has prepared: delete it on this machine, and give a folder on a "
+            "disk that all machines share"
+        )
+    return found
 
 
 def _fitted(recipe: Recipe) -> Recipe:
