@@ -72,9 +72,10 @@ def train(recipe: Recipe, run: Path, console: Console) -> Path:
         _report(prepared, console)
 
         torch.manual_seed(config.seed)
-        model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size, len(prepared.labels)).to(device)
+        model = Transformer(recipe.model, prepared.tokenizer.vocabulary_size, len(prepared.labels))
         if models.start is not None:
             models.start.give_to(model, prepared.labels)
+        processes.placed(model, device)
         stream = stream_of(recipe, prepared, depths)
         validator = validator_of(recipe, prepared, objective, device, depths)
         unit = "texts" if recipe.data.is_labelled else "tokens"

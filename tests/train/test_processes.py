@@ -14,6 +14,8 @@ from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
+from anydepth.train.processes import Processes
+
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
     "sampled": "objective={name: tied-multi, mode: sampled}",
@@ -157,3 +159,11 @@ def check_alike(alone, together, run):
         torch.testing.assert_close(
             found[key][sure], value[sure], rtol=1e-4, atol=5e-6, msg=lambda message, key=key: f"{key}: {message}"
         )
+
+
+def test_a_model_to_be_divided_waits_in_main_memory():
+    """Whole it may not fit on a device; `meta` stands for one."""
+    device = torch.device("meta")
+    for sharded, place in ((False, "meta"), (True, "cpu")):
+        placed = Processes(0, 2, sharded, "meta").placed(torch.nn.Linear(2, 2), device)
+        assert placed.weight.device.type == place

@@ -40,11 +40,13 @@ LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it die
 
 @dataclass(frozen=True)
 class Processes:
-    """This one among all. `sharded`: weights, gradients and moments are divided among them (FSDP)."""
+    """This one among all. `sharded`: weights, gradients and moments are divided among them (FSDP), on devices of this
+    kind."""
 
     rank: int = 0
     count: int = 1
     sharded: bool = False
+    kind: str = "cpu"
 
     @property
     def is_first(self) -> bool:
@@ -54,6 +56,11 @@ class Processes:
     @property
     def share(self) -> Share:
         return Share(self.rank, self.count)
+
+    def placed(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """The model on this one's device; but one that is to be divided stays where it is, for it may not fit: its
+        layers come over one by one as they are divided."""
+        return model if self.sharded else model.to(device)
 
     def wrapped(self, update: nn.Module, model: nn.Module, apart: set[nn.Parameter]) -> nn.Module:
         """`update` as a module whose gradients all have, or, if they are divided, each a part of.
@@ -65,7 +72,7 @@ class Processes:
         if not self.sharded:
             options = {BUFFERS: False, "gradient_as_bucket_view": True}  # no second copy of the gradients
             return DistributedDataParallel(update, **options)  # type: ignore[arg-type]
-        mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
+        mesh = init_device_mesh(self.kind, (self.count,))
         stacks = [module for module in model.modules() if isinstance(module, Stack)]
         for layer in (layer for stack in stacks for layer in stack.distinct):
             fully_shard(layer, mesh=mesh)
@@ -166,7 +173,7 @@ def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
         backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=_stores[0], rank=rank, world_size=count)
         atexit.register(dist.destroy_process_group)
-    return Processes(dist.get_rank(), count, shard), here
+    return Processes(dist.get_rank(), count, shard, here.type), here
 
 
 def _fresh_store(shared: Any, rank: int, count: int) -> Any:
