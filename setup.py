@@ -1,8 +1,33 @@
-"""Only what pyproject.toml cannot say: the model in the box lies beside src and is installed as part of the package."""
+"""Only what pyproject.toml cannot say: the model in the box lies beside src and is installed as part of the package,
+and the core of the native engine is compiled, where there is a compiler."""
 
-from setuptools import find_packages, setup
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+CORE = "src/anydepth/native/core"
+
+
+class BuildCore(build_ext):
+    """A library with a C interface, not a module: it has no init function to export."""
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return ext.export_symbols
+
 
 setup(
     packages=[*find_packages("src"), "anydepth.models"],
     package_dir={"": "src", "anydepth.models": "models"},
+    cmdclass={"build_ext": BuildCore},
+    ext_modules=[
+        Extension(
+            "anydepth.native._core",
+            sources=sorted(str(path) for path in Path(CORE).glob("*.cpp")),
+            depends=sorted(str(path) for pattern in ("*.h", "*.inl") for path in Path(CORE).glob(pattern)),
+            language="c++",
+            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
+            optional=True,  # without a compiler, everything else works
+        )
+    ],
 )

@@ -1,0 +1,73 @@
+// The NEON kernels, but for `add_products`, which stands before them: included inside an anonymous namespace.
+
+struct V {
+  static constexpr int W = 4;
+  using F = float32x4_t;
+  static inline F load(const float* p) { return vld1q_f32(p); }
+  static inline void store(float* p, F x) { vst1q_f32(p, x); }
+  static inline F set(float x) { return vdupq_n_f32(x); }
+  static inline F zero() { return vdupq_n_f32(0.0f); }
+  static inline F add(F a, F b) { return vaddq_f32(a, b); }
+  static inline F sub(F a, F b) { return vsubq_f32(a, b); }
+  static inline F mul(F a, F b) { return vmulq_f32(a, b); }
+  static inline F div(F a, F b) { return vdivq_f32(a, b); }
+  static inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  static inline F max(F a, F b) { return vmaxnmq_f32(a, b); }  // not a number: the other
+  static inline F abs(F x) { return vabsq_f32(x); }
+  static inline F round(F x) { return vrndnq_f32(x); }
+  static inline float sum(F x) { return vaddvq_f32(x); }
+  static inline float maximum(F x) { return vmaxnmvq_f32(x); }
+  static inline F pow2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+  static inline int above(F x, float threshold) {
+    const uint32x4_t over = vcgtq_f32(x, vdupq_n_f32(threshold));
+    const uint64_t mask = vget_lane_u64(vreinterpret_u64_u16(vmovn_u32(over)), 0);
+    return mask ? __builtin_ctzll(mask) / 16 : W;
+  }
+  static inline void store_int8(int8_t* q, F x) {
+    const int16x4_t half = vqmovn_s32(vcvtnq_s32_f32(x));
+    const int8x8_t all = vmax_s8(vqmovn_s16(vcombine_s16(half, half)), vdup_n_s8(-127));
+    __builtin_memcpy(q, &all, 4);
+  }
+};
+
+#include "kernels_float.inl"
+
+inline void finish(const Matrix& w, const Quantized& x, int row, int output, int32x4_t sums, const Target& target) {
+  const float32x4_t factor = vmulq_n_f32(vld1q_f32(w.scales + output), x.scales[row]);
+  float32x4_t p = vfmaq_f32(vld1q_f32(w.bias + output), vcvtq_f32_s32(sums), factor);
+  float* out = target.out + row * target.stride + output;
+  if (target.then == Then::relu) p = vmaxq_f32(p, vdupq_n_f32(0.0f));
+  if (target.then == Then::add) p = vfmaq_n_f32(vld1q_f32(out), p, target.alpha);
+  vst1q_f32(out, p);
+}
+
+
+template <int ROWS>
+inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
+  const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
+  int32x4_t sums[ROWS][4];
+  for (int r = 0; r < ROWS; ++r)
+    for (int part = 0; part < 4; ++part) sums[r][part] = vdupq_n_s32(0);
+  for (int quad = 0; quad < w.quads; ++quad) {
+    int8x16_t tile[4];
+    for (int part = 0; part < 4; ++part) tile[part] = vld1q_s8(tiles + size_t(quad) * TILE * QUAD + part * 16);
+    for (int r = 0; r < ROWS; ++r) {
+      int32_t four;
+      __builtin_memcpy(&four, x.values + size_t(row + r) * x.stride + quad * QUAD, sizeof four);
+      const int8x16_t a = vreinterpretq_s8_s32(vdupq_n_s32(four));
+      for (int part = 0; part < 4; ++part) sums[r][part] = add_products(sums[r][part], tile[part], a);
+    }
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int part = 0; part < 4; ++part) finish(w, x, row + r, block * TILE + part * 4, sums[r][part], target);
+}
+
+void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
+  for (int block = 0; block < w.blocks; ++block) {
+    int row = 0;
+    for (; row + 4 <= rows; row += 4) some_rows<4>(w, x, row, block, target);
+    if (rows - row == 3) some_rows<3>(w, x, row, block, target);
+    if (rows - row == 2) some_rows<2>(w, x, row, block, target);
+    if (rows - row == 1) some_rows<1>(w, x, row, block, target);
+  }
+}

@@ -1,0 +1,244 @@
+#include "run.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace anydepth {
+
+namespace {
+
+constexpr int ROWS_AT_ONCE = 384;  // of source sentences: what they need stays in the caches
+constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections, whatever the others have
+constexpr size_t MOST_PAST = 4096;  // rows for which dense connections make room at first
+
+float from_half(uint16_t half) {
+  const uint32_t sign = uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+  float value;
+  if (exponent == 0) {
+    value = static_cast<float>(fraction) * (1.0f / 16777216.0f);
+    return sign ? -value : value;
+  }
+  // What would be infinite or no number is the largest number.
+  const uint32_t bits = exponent == 31 ? sign | 0x477FE000u : sign | (exponent + 112) << 23 | fraction << 13;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+void Cache::make_room(int position, int slots) {
+  while (static_cast<int>(blocks_.size()) <= position) {
+    blocks_.emplace_back();
+    slots_.push_back(0);
+  }
+  slots_[position] = slots;
+  blocks_[position].get(size_t(applications_) * slots * row_);
+}
+
+Runner::Runner(const Model& model, const SubNetwork& sub)
+    : model_(model), kernels_(*model.kernels), sub_(sub), width_(padded(model.width)), memory_key_value_(model.decoder.own.size()) {}
+
+void Runner::embed(const Table& table, int token, int position, float* x) const {
+  const uint16_t* row = table.rows + size_t(token) * model_.width;
+  const float* place = model_.positions + size_t(position) * width_;
+  for (int i = 0; i < model_.width; ++i) x[i] = from_half(row[i]) * model_.embedding_scale + place[i];
+  std::fill(x + model_.width, x + width_, 0.0f);
+  const Norm& norm = model_.embedding_norm;
+  if (norm.weight) kernels_.normalize(x, model_.width, norm.weight, norm.bias, model_.epsilon, x);
+}
+
+void Runner::project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target) {
+  const int n = padded(w.inputs), wide = padded(w.inputs, 64);
+  int8_t* q = quantized_.get(size_t(rows) * wide);
+  float* scales = scales_.get(rows);
+  int32_t* sums = sums_.get(rows);
+  for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, sums + r);
+  kernels_.multiply(w, {q, wide, scales, sums}, rows, target);
+}
+
+const float* Runner::normed(const Norm& norm, const float* x, int rows) {
+  if (!norm.weight) return x;
+  float* out = normed_.get(rows * width_);
+  for (int r = 0; r < rows; ++r)
+    kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, model_.epsilon, out + r * width_);
+  return out;
+}
+
+void Runner::join(const Matrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after) {
+  project(w, branch, stride, x.count, {x.x, width_, Then::add, weight});
+  if (after.weight)
+    for (int r = 0; r < x.count; ++r) {
+      float* row = x.x + r * width_;
+      kernels_.normalize(row, model_.width, after.weight, after.bias, model_.epsilon, row);
+    }
+}
+
+void Runner::feed_forward(const Layer& l, Rows x, float weight) {
+  const size_t wide = padded(model_.ffn);
+  float* hidden = hidden_.get(x.count * wide);
+  const bool relu = model_.activation == Activation::relu;
+  project(l.up, normed(before(l.ffn_norm), x.x, x.count), width_, x.count, {hidden, wide, relu ? Then::relu : Then::store});
+  if (!relu)
+    for (int r = 0; r < x.count; ++r)
+      kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
+  join(l.down, hidden, wide, x, weight, after(l.ffn_norm));
+}
+
+// After layer k - 1, or at k = 0 of the embeddings: the weighted sum of all normed outputs that there are.
+void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
+                   std::vector<Buffer<float>>& past) {
+  if (!stack.dense) return;
+  if (past.size() != stack.dense->rows.size()) past = std::vector<Buffer<float>>(stack.dense->rows.size());
+  const size_t room = std::max<size_t>(at + rows, past[k].data() ? 0 : MOST_PAST);
+  const Norm& norm = stack.dense->norms[k];
+  float* own = past[k].get(room * width_) + at * width_;
+  for (int r = 0; r < rows; ++r)
+    kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, DENSE_EPSILON, own + r * width_);
+  const auto add = [&](int j, bool first) {
+    const float share = stack.dense->rows[k][j];
+    const float* y = past[j].data() + at * width_;
+    for (size_t i = 0; i < rows * width_; ++i) x[i] = first ? share * y[i] : x[i] + share * y[i];
+  };
+  add(0, true);
+  for (const int index : ran)
+    if (index < k) add(index + 1, false);
+}
+
+void Runner::encode(const Sources& sources) {
+  starts_.assign(sources.starts.begin(), sources.starts.end());
+  const int all = starts_.back();
+  float* memory = memory_.get(all * width_);
+  for (int from = 0; from < sources.sentences();) {
+    int to = from + 1;
+    while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= ROWS_AT_ONCE) ++to;
+    encode_some(sources, from, to, memory + starts_[from] * width_);
+    from = to;
+  }
+  const size_t wide = padded(2 * model_.width);
+  std::vector<bool> ready(model_.decoder.own.size());
+  for (const int index : sub_.decoder) {
+    const int own = model_.decoder.pattern[index];
+    if (ready[own]) continue;
+    ready[own] = true;
+    float* key_value = memory_key_value_[own].get(all * wide);
+    for (int row = 0; row < all; row += ROWS_AT_ONCE) {
+      const int count = std::min(ROWS_AT_ONCE, all - row);
+      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count, {key_value + row * wide, wide});
+    }
+  }
+}
+
+void Runner::encode_some(const Sources& sources, int from, int to, float* memory) {
+  const Stack& stack = model_.encoder;
+  const int begin = starts_[from], rows = starts_[to] - begin;
+  float* x = states_.get(rows * width_);
+  for (int sentence = from; sentence < to; ++sentence)
+    for (int i = starts_[sentence]; i < starts_[sentence + 1]; ++i)
+      embed(model_.source, sources.tokens[i], i - starts_[sentence], x + (i - begin) * width_);
+  dense(stack, sub_.encoder, 0, x, rows, 0, encoder_past_);
+  for (size_t place = 0; place < sub_.encoder.size(); ++place) {
+    const int index = sub_.encoder[place];
+    const float own = weight(stack, index, sub_.encoder_weights[place]);
+    encoder_layer(layer(stack, index), own, sources, from, to, x, static_cast<int>(place));
+    dense(stack, sub_.encoder, index + 1, x, rows, 0, encoder_past_);
+  }
+  std::memcpy(memory, normed(stack.final_norm, x, rows), rows * width_ * sizeof(float));
+}
+
+// A token whose depth is reached keeps its state, and is still looked at by the others.
+void Runner::encoder_layer(const Layer& l, float weight, const Sources& sources, int from, int to, float* x, int place) {
+  const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
+  const size_t wide = padded(3 * d);
+  active_rows_.clear();
+  for (int r = 0; r < rows; ++r)
+    if (sources.depths.empty() || sources.depths[begin + r] > place) active_rows_.push_back(r);
+  const int count = static_cast<int>(active_rows_.size());
+  if (count == 0) return;
+  const bool all = count == rows;
+  float* qkv = qkv_.get(rows * wide);
+  project(l.qkv, normed(before(l.attention_norm), x, rows), width_, rows, {qkv, wide});
+  float* mixed = mixed_.get(count * width_);
+  std::memset(mixed, 0, count * width_ * sizeof(float));
+  int done = 0;
+  for (int sentence = from; sentence < to; ++sentence) {
+    const int first = starts_[sentence] - begin, length = starts_[sentence + 1] - starts_[sentence];
+    key_value_.clear();
+    for (int i = 0; i < length; ++i) key_value_.push_back(qkv + (first + i) * wide + d);
+    float* scores = scores_.get(padded(length));
+    const auto look = [&](int row, int queries) {
+      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads, scores,
+                      mixed + done * width_, width_);
+      done += queries;
+    };
+    if (all)
+      look(first, length);
+    else
+      while (done < count && active_rows_[done] < first + length) look(active_rows_[done], 1);
+  }
+  float* own = x;
+  if (!all) {
+    own = active_.get(count * width_);
+    for (int r = 0; r < count; ++r) std::memcpy(own + r * width_, x + active_rows_[r] * width_, width_ * sizeof(float));
+  }
+  join(l.attention_out, mixed, width_, {own, count}, weight, after(l.attention_norm));
+  feed_forward(l, {own, count}, weight);
+  if (!all)
+    for (int r = 0; r < count; ++r) std::memcpy(x + active_rows_[r] * width_, own + r * width_, width_ * sizeof(float));
+}
+
+void Runner::decode(const std::vector<Row>& rows, Cache& cache, int first, int last, int at) {
+  const Stack& stack = model_.decoder;
+  const int d = model_.width, count = static_cast<int>(rows.size());
+  const size_t wide = padded(3 * d), memory_wide = padded(2 * d);
+  float* x = states_.data() + at * width_;
+  if (first == 0) {
+    for (int r = 0; r < count; ++r) embed(model_.target, rows[r].token, rows[r].position(), x + r * width_);
+    dense(stack, sub_.decoder, 0, x, count, at, decoder_past_);
+  }
+  for (int place = first; place < last; ++place) {
+    const int index = sub_.decoder[place];
+    const Layer& l = layer(stack, index);
+    const float own = weight(stack, index, sub_.decoder_weights[place]);
+
+    float* qkv = qkv_.get(count * wide);
+    project(l.qkv, normed(before(l.attention_norm), x, count), width_, count, {qkv, wide});
+    float* mixed = mixed_.get(count * width_);
+    std::memset(mixed, 0, count * width_ * sizeof(float));
+    for (int r = 0; r < count; ++r)
+      std::memcpy(cache.at(place, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
+    for (int r = 0; r < count; ++r) {
+      const int positions = rows[r].position() + 1;
+      key_value_.clear();
+      for (int p = 0; p < positions; ++p) key_value_.push_back(cache.at(place, p, (*rows[r].slots)[p]));
+      kernels_.attend(qkv + r * wide, wide, 1, key_value_.data(), positions, model_.heads, d / model_.heads,
+                      scores_.get(padded(positions)), mixed + r * width_, width_);
+    }
+    join(l.attention_out, mixed, width_, {x, count}, own, after(l.attention_norm));
+
+    float* query = qkv;
+    project(l.cross_query, normed(before(l.cross_norm), x, count), width_, count, {query, width_});
+    for (int r = 0; r < count;) {
+      const int sentence = rows[r].sentence, length = starts_[sentence + 1] - starts_[sentence];
+      int together = 1;
+      while (r + together < count && rows[r + together].sentence == sentence) ++together;
+      const float* memory = memory_key_value_[stack.pattern[index]].data() + starts_[sentence] * memory_wide;
+      key_value_.clear();
+      for (int i = 0; i < length; ++i) key_value_.push_back(memory + i * memory_wide);
+      kernels_.attend(query + r * width_, width_, together, key_value_.data(), length, model_.heads, d / model_.heads,
+                      scores_.get(padded(length)), mixed + r * width_, width_);
+      r += together;
+    }
+    join(l.cross_out, mixed, width_, {x, count}, own, after(l.cross_norm));
+
+    feed_forward(l, {x, count}, own);
+    dense(stack, sub_.decoder, index + 1, x, count, at, decoder_past_);
+  }
+}
+
+const float* Runner::logits(const Matrix& output, int count, int at) {
+  float* out = logits_.get(count * stride(output));
+  project(output, normed(model_.decoder.final_norm, states_.data() + at * width_, count), width_, count, {out, stride(output)});
+  return out;
+}
+
+}  // namespace anydepth

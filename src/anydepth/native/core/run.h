@@ -1,0 +1,125 @@
+// Passes through the layers: of source sentences, and of target positions with what is kept between them.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "model.h"
+
+namespace anydepth {
+
+// Which layers run, and what the branches of each count.
+struct SubNetwork {
+  std::vector<int> encoder, decoder;
+  std::vector<float> encoder_weights, decoder_weights;
+};
+
+// Memory that grows and is kept: rows of numbers that begin at a cache line.
+template <class T>
+class Buffer {
+ public:
+  T* get(size_t count) {
+    if (count > size_) {
+      size_ = count;
+      memory_.reset(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64)));
+      if (!memory_) throw std::bad_alloc();
+    }
+    return memory_.get();
+  }
+  T* data() { return memory_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T, Free> memory_;
+  size_t size_ = 0;
+};
+
+// Sentences one after the other: sentence i has the rows starts[i] to starts[i + 1].
+struct Sources {
+  std::vector<int32_t> tokens, starts;
+  std::vector<int32_t> depths;  // how many layers each token runs, or empty: all of them
+
+  int sentences() const { return static_cast<int>(starts.size()) - 1; }
+};
+
+// One target position. Its keys and values of earlier positions are found by `slots`, one for each position up to its
+// own: hypotheses that part share what they had in common.
+struct Row {
+  int token, sentence;
+  const std::vector<int32_t>* slots;
+
+  int position() const { return static_cast<int>(slots->size()) - 1; }
+};
+
+// Keys and values of target positions, for each application of a layer.
+class Cache {
+ public:
+  Cache(int applications, int width) : applications_(applications), row_(2 * size_t(width)) {}
+  void make_room(int position, int slots);
+  float* at(int application, int position, int slot) {
+    return blocks_[position].data() + (size_t(application) * slots_[position] + slot) * row_;
+  }
+
+ private:
+  int applications_;
+  size_t row_;
+  std::vector<Buffer<float>> blocks_;
+  std::vector<int> slots_;
+};
+
+// Runs one model, one call at a time.
+class Runner {
+ public:
+  Runner(const Model& model, const SubNetwork& sub);
+
+  // Encoder exits, and from them the keys and values that the decoder reads.
+  void encode(const Sources& sources);
+
+  // Decoder layers from place `first` to before `last`, of rows that stand in `states()` from `at` on. At place 0 they
+  // begin as embeddings. Each position must have room in the cache.
+  void decode(const std::vector<Row>& rows, Cache& cache, int first, int last, int at = 0);
+
+  // Of `count` rows of `states()`: [count, stride of the matrix].
+  const float* logits(const Matrix& output, int count, int at = 0);
+
+  float* states(int rows) { return states_.get(size_t(rows) * width_); }
+  int places() const { return static_cast<int>(sub_.decoder.size()); }
+  static size_t stride(const Matrix& output) { return size_t(output.blocks) * TILE; }
+
+ private:
+  struct Rows {  // which of all rows a layer changes
+    float* x;
+    int count;
+  };
+  const Layer& layer(const Stack& stack, int index) const { return stack.own[stack.pattern[index]]; }
+  float weight(const Stack& stack, int index, float own) const { return stack.scales.empty() ? own : own * stack.scales[index]; }
+  void embed(const Table& table, int token, int position, float* x) const;
+  void project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target);
+  const float* normed(const Norm& norm, const float* x, int rows);
+  void join(const Matrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after);
+  void feed_forward(const Layer& l, Rows x, float weight);
+  void encode_some(const Sources& sources, int from, int to, float* memory);
+  void encoder_layer(const Layer& l, float weight, const Sources& sources, int from, int to, float* x, int place);
+  void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at, std::vector<Buffer<float>>& past);
+  const Norm& before(const Norm& norm) const { return model_.norm == NormPlace::before ? norm : no_norm_; }
+  const Norm& after(const Norm& norm) const { return model_.norm == NormPlace::after ? norm : no_norm_; }
+
+  const Model& model_;
+  const Kernels& kernels_;
+  const SubNetwork& sub_;
+  const Norm no_norm_;
+  const size_t width_;  // padded, as all rows are
+  std::vector<int> starts_;
+  std::vector<Buffer<float>> memory_key_value_;  // of each layer of the decoder with weights of its own
+  std::vector<Buffer<float>> encoder_past_, decoder_past_;
+  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_;
+  Buffer<int8_t> quantized_;
+  Buffer<int32_t> sums_;
+  std::vector<const float*> key_value_;
+  std::vector<int> active_rows_;
+};
+
+}  // namespace anydepth

@@ -1,0 +1,72 @@
+// Search: from sources to the best outputs. As the search of infer/ does it, with the same limits, penalties and ties.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "run.h"
+
+namespace anydepth {
+
+constexpr int BOS = 2, EOS = 3;  // as text/tokenizer.py has them; what comes before EOS is never generated
+
+struct Options {
+  int beam = 1, nbest = 1;
+  float length_penalty = 0.6f;
+  int min_length = 1;
+  bool scores = true;
+  bool shortlist = false;  // search among the outputs that the sources suggest
+  int draft_layers = 0;    // of the decoder, which draft for all of it; 0: no speculation
+};
+
+struct Candidate {
+  std::vector<int32_t> tokens;  // without BOS and EOS
+  float score;                  // not a number if it was not asked for
+  bool ended;
+};
+
+// How often drafts have been right, over all sentences of a model.
+struct Acceptance {
+  std::atomic<float> rate{0.8f};
+  std::atomic<int64_t> drafted{0}, accepted{0}, passes{0}, tokens{0};
+};
+
+using Found = std::vector<std::vector<Candidate>>;  // the best of each sentence
+
+Found search(const Model& model, const SubNetwork& sub, const Sources& sources, const std::vector<int32_t>& limits,
+             const Options& options, Acceptance& acceptance);
+
+// What a row of logits stands for: the whole vocabulary, or a list of its sub-words, EOS first.
+class Outputs {
+ public:
+  explicit Outputs(const Model& model) : matrix_(&model.output), first_(EOS), count_(model.vocabulary) {}
+  Outputs(const Model& model, const int32_t* sources, int count);  // by the shortlist
+
+  const Matrix& matrix() const { return *matrix_; }
+  int first() const { return first_; }  // where EOS is; what is before it is never generated
+  int count() const { return count_; }
+  int token(int place) const { return tokens_.empty() ? place : tokens_[place]; }
+
+ private:
+  const Matrix* matrix_;
+  int first_, count_;
+  std::vector<int32_t> tokens_;
+  std::shared_ptr<Matrix> own_;
+  std::shared_ptr<Buffer<int8_t>> tiles_;
+  std::vector<float> scales_, bias_;
+};
+
+// The best output at a position. Its log-probability is over everything that may be generated.
+struct Best {
+  int token;
+  float log_probability;
+  float margin;  // to the second best, if it was asked for
+};
+Best best_of(const Kernels& kernels, const Outputs& outputs, const float* logits, bool may_end, bool score, bool margin = false);
+
+float length_penalty(int length, float alpha);
+
+std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runner& runner, const Outputs& outputs,
+                                 const Outputs& draft_outputs, int limit, const Options& options, Acceptance& acceptance);
+
+}  // namespace anydepth
