@@ -30,9 +30,15 @@ FREE = ("about", "train.steps", "train.threads", "train.device", "train.shard", 
 
 def train(recipe: Recipe, run: Path, console: Console) -> Path:
     """Carry out a recipe in the folder `run`, or go on where it stopped; return the finished model's folder."""
+    check_computing(recipe.train)
+    processes, device = join(recipe.train.device, recipe.train.shard)
+    folder = _train(recipe, run, console, processes, device)
+    processes.leave()
+    return folder
+
+
+def _train(recipe: Recipe, run: Path, console: Console, processes: Processes, device: torch.device) -> Path:
     config = recipe.train
-    check_computing(config)
-    processes, device = join(config.device, config.shard)
     models = Foundations.load(recipe, run, device, finished=_has_finished(run, config.steps))
     recipe = _fitted(models.completed(recipe, run))
     _check_parts_fit(recipe)

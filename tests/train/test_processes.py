@@ -142,6 +142,7 @@ def test_two_processes_learn_what_one_does(alone, together):
     said = (together / "said.txt").read_text("utf-8")
     for rank in (0, 1):
         assert f"process {rank}: the weights of process 1 are no longer those of the first" in said
+        assert f"process {rank} found {together / 'now-sharded' / 'model'}" in said
 
 
 def check_alike(alone, together, run):

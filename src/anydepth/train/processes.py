@@ -9,7 +9,7 @@ import os
 import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import signature
@@ -36,6 +36,7 @@ SAME = 1e-4  # devices of different kinds may round differently
 WAITS = timedelta(seconds=5)
 PLACE = "anydepth"
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
+LONGEST_FAREWELL = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,18 @@ class Processes:
             return value
         _store().wait([key], LONGEST_WAIT)
         return pickle.loads(_store().get(key))
+
+    def leave(self) -> None:
+        """At the end: the first keeps the messages, and waits until the slowest has read the last of them. Not for
+        ever: one that has died reads nothing."""
+        if self.count == 1:
+            return
+        key = f"left/{next(_news)}"
+        if not self.is_first:
+            _store().set(f"{key}/{self.rank}", b"")
+            return
+        with suppress(dist.DistStoreError):
+            _store().wait([f"{key}/{rank}" for rank in range(1, self.count)], LONGEST_FAREWELL)
 
 
 ALONE = Processes()
