@@ -2,8 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
-from anydepth.train.processes import Processes
+from anydepth.errors import UserError
+from anydepth.train.processes import PLACE, Processes, fresh_store
 
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
@@ -168,3 +172,27 @@ def test_a_model_to_be_divided_waits_in_main_memory():
     for sharded, place in ((False, "meta"), (True, "cpu")):
         placed = Processes(0, 2, sharded, "meta").placed(torch.nn.Linear(2, 2), device)
         assert placed.weight.device.type == place
+
+
+def test_a_first_process_that_nobody_reaches(monkeypatch):
+    """Of a port that is closed, as behind a firewall, the others hear soon enough, and say which it was."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = torch.distributed.HashStore()
+    shared.set(PLACE, str(port))
+    with pytest.raises(UserError, match=f"does not answer at 127.0.0.1, port {port},.* open the ports"):
+        fresh_store(shared, rank=1, count=2, patience=timedelta(0))
+
+
+def test_a_port_of_before_a_restart(monkeypatch):
+    """The others try until the first one has started and left its own."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    shared = torch.distributed.HashStore()
+    fresh_store(shared, rank=0, count=2)  # closed again, for nobody keeps it
+    with ThreadPoolExecutor() as threads:
+        other = threads.submit(fresh_store, shared, rank=1, count=2)
+        first = fresh_store(shared, rank=0, count=2)
+        first.set("word", "said")
+        assert other.result().get("word") == b"said"

@@ -7,6 +7,7 @@ not depend on how many there are.
 import atexit
 import os
 import pickle
+import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,7 @@ WAITS = timedelta(seconds=5)
 PLACE = "anydepth"
 LONGEST_WAIT = timedelta(days=2)  # while the first prepares a corpus; if it dies the others are told at once
 LONGEST_FAREWELL = timedelta(minutes=10)
+LONGEST_SEARCH = timedelta(minutes=5)  # for the first one, which may still have to start
 
 
 @dataclass(frozen=True)
@@ -182,14 +184,14 @@ def join(device: str, shard: bool) -> tuple[Processes, torch.device]:
         torch.cuda.set_device(here)
     if not dist.is_initialized():
         shared, rank, _ = next(rendezvous("env://"))
-        _stores.append(_fresh_store(shared, rank, count))
+        _stores.append(fresh_store(shared, rank, count))
         backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=_stores[0], rank=rank, world_size=count)
         atexit.register(dist.destroy_process_group)
     return Processes(dist.get_rank(), count, shard, here.type), here
 
 
-def _fresh_store(shared: Any, rank: int, count: int) -> Any:
+def fresh_store(shared: Any, rank: int, count: int, patience: timedelta = LONGEST_SEARCH) -> Any:
     """A store of these processes, which the first one keeps. In torchrun's there is what those before a restart left,
     and machines count restarts differently."""
     host = os.environ["MASTER_ADDR"]
@@ -197,11 +199,18 @@ def _fresh_store(shared: Any, rank: int, count: int) -> Any:
         store = dist.TCPStore(host, 0, count, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         shared.set(PLACE, str(store.port))
         return store
+    end = time.monotonic() + patience.total_seconds()
     while True:
         port = int(shared.get(PLACE))
         try:
+            socket.create_connection((host, port), WAITS.total_seconds()).close()  # for a store complains at length
             store = dist.TCPStore(host, port, count, is_master=False, timeout=WAITS)  # type: ignore[attr-defined]
-        except RuntimeError:  # it was that of a process that is gone
+        except (OSError, RuntimeError) as error:  # it was that of a process that is gone, or nobody lets us through
+            if time.monotonic() > end:
+                raise UserError(
+                    f"the first process does not answer at {host}, port {port}, which the system chose: open the ports "
+                    "between the machines, or give torchrun an address of the first machine that the others reach"
+                ) from error
             time.sleep(WAITS.total_seconds() / 10)
         else:
             store.set_timeout(LONGEST_WAIT)
