@@ -104,16 +104,20 @@ def changes_of(case: str, teacher: Path) -> list[str]:
     return [*ALIKE, *(change.replace("TEACHER", str(teacher)) for change in CASES[case][1])]
 
 
-def losses(run: Path) -> list[float]:
+def losses(run: Path) -> list[dict[str, float]]:
+    """And all other figures of an update, such as the parts of its loss."""
     records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
-    return [record["loss"] for record in records if record["kind"] == "train"]
+    return [figures_of(record) for record in records if record["kind"] == "train"]
+
+
+def figures_of(record: dict[str, object]) -> dict[str, float]:
+    return {key: value for key, value in record.items() if isinstance(value, float) and "second" not in key}
 
 
 def validations(run: Path) -> dict[str, float]:
     """What is measured of the last one."""
     records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
-    last = [record for record in records if record["kind"] == "valid"][-1]
-    return {key: value for key, value in last.items() if isinstance(value, float) and "second" not in key}
+    return figures_of([record for record in records if record["kind"] == "valid"][-1])
 
 
 def tensors_of(run: Path) -> dict[str, torch.Tensor]:
@@ -153,7 +157,8 @@ def check_alike(alone, together, run):
     case = RUNS.get(run, "adam")
     one, two = alone(SAME_AS.get(case, case)), together / run
     assert len(losses(one)) == STEPS
-    assert losses(two) == pytest.approx(losses(one), rel=1e-5)
+    for own, theirs in zip(losses(two), losses(one), strict=True):
+        assert own == pytest.approx(theirs, rel=1e-5)
     assert validations(two) == pytest.approx(validations(one), rel=1e-4)
     expected, found = (tensors_of(folder) for folder in (one, two))
     assert found.keys() == expected.keys()

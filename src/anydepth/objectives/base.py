@@ -20,15 +20,27 @@ from anydepth.text import Batch
 @dataclass
 class Loss:
     """The mean loss over the terms of a batch (target tokens, or sentences), and its named parts for the logs
-    (detached). `of_source`, which is not in `total`, is a mean over the source's tokens, and counts by these."""
+    (detached). `of_source`, which is not in `total`, is a mean over the source's tokens, and counts by these;
+    `source_parts` is what of the parts is so, too. `counted` is the share of the terms that a part is the mean over,
+    where those are not all."""
 
     total: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
     of_source: Tensor | None = None
+    source_parts: dict[str, Tensor] = field(default_factory=dict)
+    counted: dict[str, Tensor] = field(default_factory=dict)
 
     def weighted(self, share: float, source_share: float) -> Tensor:
         """What it adds to the loss of an update, of whose terms and source tokens this batch has a share."""
         return self.total * share + (0.0 if self.of_source is None else self.of_source * source_share)
+
+    def weighted_parts(self, share: float, source_share: float) -> dict[str, tuple[Tensor, Tensor | float]]:
+        """The same of each part, with what it counts: their sums over an update give the mean of the whole update."""
+        found: dict[str, tuple[Tensor, Tensor | float]] = {}
+        for name, value in self.parts.items():
+            of_source, counts = self.source_parts.get(name, 0.0), share * self.counted.get(name, 1.0)
+            found[name] = (value - of_source) * counts + of_source * source_share, counts
+        return found
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,8 @@ class TranslationObjective(Objective):
         teaching = self.teaching if self.teaching is not None and step > self.teaching.config.begin else None
         loss = loss_of(model, batch, passes, self.label_smoothing, teaching)
         for name, part in self.beside(model, batch, passes).items():
-            loss.of_source, loss.parts[name] = part + (0.0 if loss.of_source is None else loss.of_source), part.detach()
+            loss.of_source = part + (0.0 if loss.of_source is None else loss.of_source)
+            loss.parts[name] = loss.source_parts[name] = part.detach()
         unused = unused_parameters(model, *passes.layers)
         if self.teaching is not None:
             unused += self.teaching.unused(None if teaching is None else passes)
@@ -161,7 +174,10 @@ def loss_of(
     if lesson is None:
         return Loss(found.total, parts)
     parts["ce"] = (found.hard_er * passes.weight_er).sum()
+    counted = {}
     if lesson.soft is not None:  # the mean where it counts: not at the deepest exit, if that is the teacher
         weight_er, tiny = lesson.soft.weight_er, torch.finfo(torch.float32).tiny
-        parts["kd"] = (found.soft_er * weight_er).sum() / weight_er.sum().clamp(min=tiny)
-    return Loss(found.total + lesson.of_decoder, parts | lesson.parts, lesson.of_encoder)
+        counted["kd"] = weight_er.sum()
+        parts["kd"] = (found.soft_er * weight_er).sum() / counted["kd"].clamp(min=tiny)
+    parts |= lesson.parts
+    return Loss(found.total + lesson.of_decoder, parts, lesson.of_encoder, lesson.source_parts, counted)

@@ -31,7 +31,7 @@ class Lesson(NamedTuple):
     """How a teacher changes the loss: what is left for the references, its outputs to match, and the losses of layers,
     means over the tokens of the source and of the target.
 
-    The parts are those of layers, for the logs, as they count before lambda.
+    The parts are those of layers, for the logs, as they count before lambda, and what of them is of the source.
     """
 
     left_er: Tensor
@@ -39,6 +39,7 @@ class Lesson(NamedTuple):
     of_encoder: Tensor | None
     of_decoder: Tensor | float
     parts: dict[str, Tensor]
+    source_parts: dict[str, Tensor]
 
 
 class Teaching(nn.Module):
@@ -105,7 +106,9 @@ class Teaching(nn.Module):
         parts: dict[str, Tensor] = {}
         for name, part in (item for of_side in found.values() for item in of_side.items()):
             parts[name] = parts.get(name, 0.0) + part.detach()
-        return Lesson(1 - eta_er - lambda_er, soft, counted.get("encoder"), counted.get("decoder", 0.0), parts)
+        of_source = {name: part.detach() for name, part in found.get("encoder", {}).items()}
+        left_er = 1 - eta_er - lambda_er
+        return Lesson(left_er, soft, counted.get("encoder"), counted.get("decoder", 0.0), parts, of_source)
 
     def _shares(self, passes: Passes) -> tuple[Tensor, Tensor]:
         """Eta and lambda for each exit and token. A model that teaches itself has nothing to teach its deepest exit."""

@@ -20,15 +20,16 @@ class Meter:
 
     def _reset(self) -> None:
         self._sums: dict[str, torch.Tensor] = {}
-        self._counts: dict[str, float] = {}  # of each part: some, such as a teacher's, are not there at every update
+        # of each part: some, such as a teacher's, are not there at every update, or not of all terms
+        self._counts: dict[str, torch.Tensor | float] = {}
         self._terms = 0
         self._since, self._paused_since = time.perf_counter(), 0.0
 
     def add(self, loss: Loss, terms: int, share: float, source_share: float) -> None:
-        parts = {name: value.detach() * share for name, value in loss.parts.items()}
-        for name, value in {"loss": loss.weighted(share, source_share).detach(), **parts}.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-            self._counts[name] = self._counts.get(name, 0.0) + share
+        whole = {"loss": (loss.weighted(share, source_share), share)}
+        for name, (value, counts) in {**whole, **loss.weighted_parts(share, source_share)}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.detach()
+            self._counts[name] = self._counts.get(name, 0.0) + counts
         self._terms += terms
 
     def pause(self, seconds: float) -> None:
@@ -38,10 +39,10 @@ class Meter:
     def read(self, step: int) -> dict[str, float]:
         """The means since it was last read, of all processes; every one of them has to read."""
         names, seconds = list(self._sums), time.perf_counter() - self._since - self._paused_since
-        own = [float(value) for value in self._sums.values()]
-        found = self._processes.sum([*own, *self._counts.values(), self._terms])
+        own = [float(value) for value in (*self._sums.values(), *self._counts.values())]
+        found = self._processes.sum([*own, self._terms])
         sums, counts, terms = found[: len(names)], found[len(names) : -1], found[-1]
-        values = {name: value / count for name, value, count in zip(names, sums, counts, strict=True)}
+        values = {name: value / count if count else 0.0 for name, value, count in zip(names, sums, counts, strict=True)}
         values["tokens_per_second"] = terms / seconds
         if self._first_step is None:
             self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
