@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RECIPE, run_recipe, write_corpus
+from conftest import RECIPE, TWO_TARGETS, run_recipe, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
@@ -40,18 +40,20 @@ CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name
     "labels": ("labels", ["objective={name: vanilla}"]),
     "halting": ("labels", ["objective={name: halting}"]),
     "by-word": ("labels", ["objective={name: word-depths}"]),
+    "languages": ("languages", [OBJECTIVES["latent"]]),
 }
 # What one process makes of a case is then what it makes of another.
 SAME_AS = {"recomputed": "sampled"}
 APART = ("by-word", "halting")  # which are refused
 SHARDED = [name for name in CASES if name not in APART]
+IN_BFLOAT16 = {"bfloat16": "train.shard=false", "bfloat16-sharded": "train.shard=true"}
 
 
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("recipes")
     source, target = write_corpus(folder)
-    found = {name: folder / f"{name}.yaml" for name in ("pairs", "text", "labels")}
+    found = {name: folder / f"{name}.yaml" for name in ("pairs", "text", "labels", "languages")}
     found["pairs"].write_text(RECIPE.format(source=source, target=target), "utf-8")
     text = RECIPE.format(source=source, target=target).replace(
         f"{{source: {source}, target: {target}}}", f"{{text: {source}}}"
@@ -64,6 +66,10 @@ def recipes(tmp_path_factory) -> dict[str, Path]:
     found["text"].write_text(text, "utf-8")
     labelled = write_labelled(folder / "labels.tsv", toy_texts(300))
     found["labels"].write_text(LABELS.format(train=labelled, objective="vanilla"), "utf-8")
+    loud = folder / "train.loud"
+    loud.write_text(target.read_text("utf-8").upper(), "utf-8")
+    pairs = TWO_TARGETS.format(source=source, target=target, loud=loud)
+    found["languages"].write_text(pairs + RECIPE[RECIPE.index("model:") :].format(), "utf-8")
     return found
 
 
@@ -73,6 +79,7 @@ def together(recipes, toy_run, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("together")
     cases = [(name, name, []) for name in CASES]
     cases += [(f"{name}-sharded", name, ["train.shard=true"]) for name in SHARDED]
+    cases += [(run, "vanilla", ["train.precision=bfloat16", shard]) for run, shard in IN_BFLOAT16.items()]
     for run, first, second in (("now-whole", "true", "false"), ("now-sharded", "false", "true")):
         cases.append((run, "adam", [f"train.shard={first}", f"train.steps={STEPS // 2}"]))
         cases.append((run, "adam", [f"train.shard={second}"]))
@@ -147,6 +154,11 @@ def test_two_processes_learn_what_one_does(alone, together):
     for run in (*RUNS, "now-whole", "now-sharded"):
         print(run)  # which one it was, should it fail
         check_alike(alone, together, run)
+    for run in IN_BFLOAT16:
+        print(run)
+        found, expected = ([one["loss"] for one in losses(folder)] for folder in (together / run, alone("vanilla")))
+        assert found != expected
+        assert found == pytest.approx(expected, rel=5e-3)
     said = (together / "said.txt").read_text("utf-8")
     for rank in (0, 1):
         assert f"process {rank}: the weights of process 1 are no longer those of the first" in said

@@ -10,6 +10,7 @@ from conftest import RECIPE, WORDS, run_recipe, toy_pairs, weights_of, write_cor
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from torch._dynamo.utils import counters
+from torch.autograd.graph import saved_tensors_hooks
 
 import anydepth
 from anydepth.errors import UserError
@@ -137,6 +138,18 @@ def test_compiled_layers_learn_the_same(tmp_path):
     plain, compiled = ([r["loss"] for r in read_log(tmp_path / run) if "loss" in r] for run in ("plain", "compiled"))
     assert compiled == pytest.approx(plain, rel=1e-5)
     assert counters["stats"]["unique_graphs"] > before
+
+
+def test_recomputed_layers_keep_little_and_learn_the_same(toy_recipe, tmp_path):
+    kept = {}
+    for recompute in ("false", "true"):
+        sizes: list[int] = []
+        with saved_tensors_hooks(lambda value, sizes=sizes: sizes.append(value.numel()) or value, lambda value: value):
+            changes = [f"train.recompute={recompute}", "train.steps=1", "train.valid_sentences=1"]
+            run_recipe(toy_recipe, tmp_path / recompute, *changes)
+        kept[recompute] = sum(sizes)
+    assert kept["true"] < kept["false"] / 2
+    assert_same_weights(*(weights_of(tmp_path / recompute) for recompute in kept))
 
 
 def test_bfloat16_trains(toy_recipe, tmp_path):
