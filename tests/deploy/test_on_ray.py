@@ -6,7 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from threading import Event
 
 import psutil
 import pytest
@@ -82,17 +85,44 @@ def cluster(tmp_path_factory):
             one.kill()
 
 
+def kill_a_worker(pid: int) -> psutil.Process | None:
+    """One that is at work somewhere below this process, if there is one."""
+    for one in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "ray::_done" in " ".join(one.cmdline()):
+                one.send_signal(signal.SIGKILL)
+                return one
+    return None
+
+
+@contextmanager
+def a_worker_is_killed():
+    """While this lasts, as soon as one is at work."""
+    over = Event()
+
+    def watch() -> bool:
+        while not over.is_set():
+            if kill_a_worker(os.getpid()) is not None:
+                return True
+            over.wait(0.05)
+        return False
+
+    with ThreadPoolExecutor() as threads:
+        watched = threads.submit(watch)
+        try:
+            yield
+        finally:
+            over.set()
+    assert watched.result()
+
+
 def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp_path):
     words = command(toy_run, source, tmp_path / "out", "--runner", "ray", "--workers", 2)
     process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
     part, killed = tmp_path / "out" / "distilled.en.part", None
     while process.poll() is None and killed is None:
-        begun = part.exists() and part.stat().st_size
-        below = psutil.Process(process.pid).children(recursive=True) if begun else []
-        busy = [one for one in below if "ray::_done" in " ".join(one.cmdline())]
-        if busy:
-            killed = busy[0]
-            killed.send_signal(signal.SIGKILL)
+        if part.exists() and part.stat().st_size:
+            killed = kill_a_worker(process.pid)
         time.sleep(0.02)
     said = process.communicate(timeout=250)[1].decode()
     assert process.returncode == 0, said
@@ -102,17 +132,18 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
 
 @pytest.fixture
 def on_cluster(cluster):
-    yield OnRay(cluster)
+    yield OnRay(cluster).started()
     ray.shutdown()
 
 
-def test_labels_for_a_selector(toy_run, on_cluster, tmp_path, monkeypatch):
+def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "PIECE", 16)
     translator = package.load(toy_run)
     sources, references = zip(*toy_pairs(100, seed=51), strict=True)
     sample = Sample(sources, references, "dev.fr", "dev.en")
-    for name, runner in (("alone", {}), ("ray", {"run": on_cluster})):
-        table = translations(translator, sample, tmp_path / name, QUIET, beam=1, batch_size=8, **runner)
+    for name, runner, hurt in (("alone", {}, nullcontext), ("ray", {"run": on_cluster}, a_worker_is_killed)):
+        with hurt():
+            table = translations(translator, sample, tmp_path / name, QUIET, beam=1, batch_size=8, **runner)
         with_likelihood(translator, table, tmp_path / name, QUIET, **runner)
     names = sorted(path.name for path in (tmp_path / "alone").iterdir())
     assert "scores.safetensors" in names
