@@ -66,6 +66,10 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/distill.py
 	$(BIN)/python benchmarks/malformed.py
+	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/on_ray.py
+	$(BIN)/python benchmarks/corpus.py       # five million pairs, a few GB of disk while it lasts
+	$(BIN)/python benchmarks/scale.py --check
 	$(BIN)/python benchmarks/exporting.py    # these with what `make demo` has left
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/engines.py

@@ -54,6 +54,14 @@ def test_imports_point_one_way():
             assert not imported_rooms(path) & forbidden, f"{path.name} imports {imported_rooms(path) & forbidden}"
 
 
+def test_make_bench_runs_every_benchmark():
+    root = Path(__file__).parent.parent
+    programs = [path for path in (root / "benchmarks").glob("*.py") if "__main__" in path.read_text("utf-8")]
+    makefile = (root / "Makefile").read_text("utf-8")
+    assert programs
+    assert [path.name for path in programs if f"benchmarks/{path.name}" not in makefile] == []
+
+
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
