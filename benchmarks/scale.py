@@ -80,7 +80,9 @@ def translation_tables(model: Path) -> None:
     translator = load(model)
     seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in translator.menu}
     layers = {name: translator.menu[name].subnetwork for name in seconds}
-    _print_grid({(len(sub.encoder), len(sub.decoder)): seconds[name] for name, sub in layers.items()})
+    per_token = {entry.name: 1 / entry.cost["tokens_per_second"] for entry in translator.menu}
+    for title, of_each in (("Milliseconds per sentence", seconds), ("Milliseconds per sub-word written", per_token)):
+        _print_grid(title, {(len(sub.encoder), len(sub.decoder)): of_each[name] for name, sub in layers.items()})
     a_nk = np.array([[1, len(sub.encoder), len(sub.decoder)] for sub in layers.values()], float)
     measured_n = np.array(list(seconds.values()))
     fit, *_ = np.linalg.lstsq(a_nk, measured_n, rcond=None)
@@ -104,9 +106,9 @@ def translation_tables(model: Path) -> None:
     )
 
 
-def _print_grid(seconds: dict[tuple[int, int], float]) -> None:
+def _print_grid(title: str, seconds: dict[tuple[int, int], float]) -> None:
     encoders, decoders = (sorted(set(places)) for places in zip(*seconds, strict=True))
-    print("Milliseconds per sentence, encoder layers down, decoder layers across:\n")
+    print(f"{title}, encoder layers down, decoder layers across:\n")
     rows = [[str(n), *(f"{1e3 * seconds[n, m]:.2f}" if (n, m) in seconds else "" for m in decoders)] for n in encoders]
     table(["", *map(str, decoders)], rows)
 
