@@ -111,10 +111,13 @@ def _prepared(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, processes:
     if not folder.is_dir():
         raise UserError(f"this machine does not see {run}: give a folder on a disk that all machines share")
     found = found or prepare(recipe.data, folder, seed, tokenizer=tokenizer, verify=False)  # as the first one did
-    if found.fingerprint != of_first:
+    differs = processes.sum(  # so that all of them stop, and none waits for the others
+        [float(rank == processes.rank and found.fingerprint != of_first) for rank in range(processes.count)]
+    )
+    if any(differs):
         raise UserError(
-            f"{folder} is not what the first process has prepared: delete it on this machine, and give a folder on a "
-            "disk that all machines share"
+            f"what process {differs.index(1.0)} finds in {folder} is not what the first has prepared: delete it on "
+            "that machine, and give a folder on a disk that all machines share"
         )
     return found
 

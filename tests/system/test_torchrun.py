@@ -12,11 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import RECIPE, anydepth, assert_one_line, run_recipe, weights_of, write_corpus
+from conftest import anydepth, assert_one_line, run_recipe, weights_of
 from trained_alike import ALIKE
-
-from anydepth.recipe_file import read_recipe
-from anydepth.text import prepare
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS = (10, 25)  # of the two parts of a run
@@ -135,22 +132,6 @@ def test_two_machines_that_do_not(toy_recipe, tmp_path):
     assert code != 0
     assert "this machine does not see run: give a folder on a disk that all machines share" in said
     assert not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_a_machine_with_other_data(tmp_path):
-    """What it has of its own was prepared from an earlier state of the same files."""
-    source, target = write_corpus(tmp_path, 200)
-    recipe, elsewhere = tmp_path / "recipe.yaml", tmp_path / "elsewhere"
-    text = RECIPE.format(source=source, target=target).replace("vocabulary: 320", "vocabulary: 300")
-    recipe.write_text(text, "utf-8")
-    (elsewhere / "run").mkdir(parents=True)
-    earlier = read_recipe(recipe, QUICK)
-    prepare(earlier.data, elsewhere / "run" / "data", earlier.train.seed, show_progress=False)
-    write_corpus(tmp_path, 220)
-    (_, _), (code, said) = on_two_machines(recipe, [tmp_path, elsewhere], "train.steps=3")
-    assert code != 0
-    assert "anydepth: process 1: run/data is not what the first process has prepared" in said
-    assert [path.name for path in (elsewhere / "run").iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
 from anydepth.errors import UserError
+from anydepth.recipe_file import read_recipe
+from anydepth.text import prepare
 from anydepth.train.processes import PLACE, Processes, fresh_store
 
 OBJECTIVES = {
@@ -92,8 +94,22 @@ def together(recipes, toy_run, tmp_path_factory) -> Path:
         for run, case, more in cases
     ]
     (folder / "cases.json").write_text(json.dumps(asked), "utf-8")
-    said = torchrun(Path(__file__).with_name("trained_together.py"), folder / "cases.json")
+    said = torchrun(
+        Path(__file__).with_name("trained_together.py"), folder / "cases.json", data_apart(folder / "apart")
+    )
     (folder / "said.txt").write_text(said, "utf-8")
+    return folder
+
+
+def data_apart(folder: Path) -> Path:
+    """A run folder for each process, where the second one's has data from an earlier state of the same corpus."""
+    source, target = write_corpus(folder, 200)
+    recipe = folder / "recipe.yaml"
+    text = RECIPE.format(source=source, target=target).replace("vocabulary: 320", "vocabulary: 300")
+    recipe.write_text(text, "utf-8")
+    earlier = read_recipe(recipe)
+    prepare(earlier.data, folder / "1" / "data", earlier.train.seed, show_progress=False)
+    write_corpus(folder, 220)
     return folder
 
 
@@ -162,6 +178,7 @@ def test_two_processes_learn_what_one_does(alone, together):
     said = (together / "said.txt").read_text("utf-8")
     for rank in (0, 1):
         assert f"process {rank}: the weights of process 1 are no longer those of the first" in said
+        assert f"process {rank}: what process 1 finds in {together / 'apart' / str(rank)}/data is not" in said
         assert f"process {rank} found {together / 'now-sharded' / 'model'}" in said
 
 

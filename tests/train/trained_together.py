@@ -1,7 +1,7 @@
 """Runs under torchrun: trains each of the cases in a JSON file, one after the other.
 
-Then it gives the second process weights of its own, and trains the last case again, which has finished: the second
-process is slow to hear of it, and the first has nothing left to do.
+Then, what is to be refused: data and weights of the second process's own. At last it trains the last case again, which
+has finished: the second process is slow to hear of it, and the first has nothing left to do.
 """
 
 import json
@@ -23,6 +23,12 @@ for case in cases:
     train(recipe, Path(case["run"]), Console(stderr=True))
 
 processes, _ = join("cpu", shard=False)
+apart = Path(sys.argv[2])
+try:
+    train(read_recipe(apart / "recipe.yaml", []), apart / str(processes.rank), Console(quiet=True))
+except UserError as error:
+    print(f"process {processes.rank}: {error}", file=sys.stderr)
+
 weights = [torch.linspace(-1, 1, 1_000_000), torch.ones(3)]
 processes.check_alike(weights)
 weights[0][7] += processes.rank * 0.001
