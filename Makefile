@@ -15,7 +15,7 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("anydepth needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/anydepth/native/core/*) | $(BIN)/python
 	$(PIP) torch
 	$(PIP) -e '.[serve,ctranslate2]'
 	touch $@
@@ -44,7 +44,7 @@ demo: $(VENV)/.installed
 	  paste -d '\n' recipes/demo.fr demo/demo.3-3.en
 	@echo; echo "The report is demo/report/index.html. Try:"
 	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate"
-	@echo "  $(BIN)/anydepth serve --engine ctranslate2      # and open the address that it prints"
+	@echo "  $(BIN)/anydepth serve      # and open the address that it prints"
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
 test: lint
@@ -64,6 +64,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/word_depths.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/native.py
+	$(BIN)/python benchmarks/growing.py demo/grown && $(BIN)/python benchmarks/speculation.py demo/grown
 	$(BIN)/python benchmarks/distill.py
 	$(BIN)/python benchmarks/malformed.py
 	$(BIN)/python benchmarks/processes.py

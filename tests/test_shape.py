@@ -9,21 +9,22 @@ import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
 TOP = {"foundations", "pretrained", "recipe", "recipe_parts", "estimating", "selecting", "cli"}
-RUNNING = {"select", "infer", "evaluate", "artifact", "model_folder", "deploy", "box"}
+RUNNING = {"select", "infer", "native", "evaluate", "artifact", "model_folder", "deploy", "box"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
     "config": {"depth", "text", "model"} | RUNNING | TRAINING | TOP,
     "depth": {"config", "text", "model"} | RUNNING | TRAINING | TOP,
     "text": {"depth", "model"} | RUNNING | TRAINING | TOP,
     "model": {"text"} | RUNNING | TRAINING | TOP,
-    "select": {"infer", "evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
+    "select": {"infer", "native", "evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
     "objectives": {"train", "infer", "evaluate", "artifact", "model_folder", "deploy"} | TOP,
     "train": {"artifact", "model_folder", "deploy"} | TOP,
-    "infer": {"evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
-    "evaluate": {"deploy"} | TRAINING | TOP,
+    "infer": {"native", "evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
+    "native": {"evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
+    "evaluate": {"native", "deploy"} | TRAINING | TOP,
     "deploy": TRAINING | TOP,
     "box": {"deploy", "artifact"} | TRAINING | TOP,
-    "artifact": {"evaluate", "deploy"} | TRAINING | TOP,
+    "artifact": {"native", "evaluate", "deploy"} | TRAINING | TOP,
     "model_folder": {"evaluate", "artifact", "deploy"} | TRAINING | TOP,
     "pretrained": {"foundations", "recipe", "selecting", "estimating", "cli"} | RUNNING | TRAINING,
     "foundations": {"recipe", "selecting", "estimating", "cli"},

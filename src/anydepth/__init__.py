@@ -1,7 +1,7 @@
 """Train one Transformer, run it at any depth.
 
 import anydepth
-translator = anydepth.load("runs/demo")  # with engine="ctranslate2" it is faster
+translator = anydepth.load("runs/demo")  # with engine="auto" it is faster
 translator.translate(["Bonjour tout le monde."], depth="3-1")
 anydepth.load("runs/reviews").classify(["a truly terrible thriller"])
 """
@@ -20,10 +20,17 @@ __version__ = "0.1.0"
 
 
 def load(
-    path: Path | str | None = None, device: str = "cpu", engine: str = "torch", quantize: str | None = None
+    path: Path | str | None = None,
+    device: str = "cpu",
+    engine: str = "torch",
+    quantize: str | None = None,
+    *,
+    speculate: bool = False,
+    shortlist: bool = False,
 ) -> "Translator | Classifier":
     """A Translator, or a Classifier, from a model folder or from the folder of a finished run; by default the model in
-    the box. Translators also run on the engine ctranslate2, there with numbers such as int8."""
+    the box. Translators also run on other engines: "native", in int8; "ctranslate2", there with numbers such as int8;
+    or "auto", the fastest that is here. `speculate` and `shortlist` as for `anydepth translate`."""
     from anydepth.artifact import load_any  # PyTorch is imported only when it is needed
     from anydepth.box import model_in_the_box
     from anydepth.deploy.engines import on_engine
@@ -31,7 +38,7 @@ def load(
 
     found = load_any(model_in_the_box() if path is None else path, device)
     if isinstance(found, Classifier):
-        if engine != "torch":
+        if engine not in ("auto", "torch"):
             raise UserError(f"{engine} takes models that translate; {path} classifies: use the engine torch")
         return found
-    return on_engine(found, engine, None, quantize)
+    return on_engine(found, engine, None, quantize, speculate=speculate, shortlist=shortlist)

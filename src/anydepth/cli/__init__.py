@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from anydepth.cli.app import app
+from anydepth.cli.benching import bench
 from anydepth.cli.calibrating import calibrate
 from anydepth.cli.classifying import classify
 from anydepth.cli.comparing import compare
@@ -23,6 +24,7 @@ from anydepth.cli.oracle import oracle
 from anydepth.cli.plotting import plot
 from anydepth.cli.selecting import select
 from anydepth.cli.serving import serve
+from anydepth.cli.shortlisting import shortlist
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 from anydepth.cli.word_depths import word_depths_app
@@ -31,10 +33,11 @@ from anydepth.cli.word_depths import word_depths_app
 VERBS: dict[str, dict[Callable[..., None], str]] = {
     "Use a model": {
         translate: "anydepth translate --depth 6-1 < in.txt > out.txt",
-        serve: "anydepth serve runs/mine --port 8080 --engine ctranslate2 --workers 2",
+        serve: "anydepth serve runs/mine --port 8080 --workers 2",
         export: "anydepth export runs/mine --depth 6-2 --to ctranslate2 --quantize int8 --out exported",
         classify: "anydepth classify runs/reviews < texts.txt > labels.tsv",
         explain: 'anydepth explain runs/reviews "a truly terrible thriller" --html words.html',
+        shortlist: "anydepth shortlist runs/mine --source data/train.fr --target data/train.en",
         info: "anydepth info runs/mine",
         doctor: "anydepth doctor",
     },
@@ -48,6 +51,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
     "Measure": {
         sweep: "anydepth sweep runs/mine --source test.fr --reference test.en --out report",
         calibrate: "anydepth calibrate runs/mine --source test.fr --reference test.en",
+        bench: "anydepth bench runs/mine --depth 6-6 --depth 6-1",
         compare: "anydepth compare plain=runs/a,runs/b tied=runs/c,runs/d --source test.fr --reference test.en",
         oracle: "anydepth oracle runs/mine --source test.fr --reference test.en --out report",
         evaluate: "anydepth evaluate runs/reviews --test test.tsv --out report",

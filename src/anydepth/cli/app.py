@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
 )
-ENGINE_NAMES = ("torch", "ctranslate2")  # as in deploy/engines.py, which takes a second to import
+ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in deploy/engines.py, which takes a second to import
 errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
@@ -57,13 +57,31 @@ Lambda = Annotated[
     ),
 ]
 Engine = Annotated[
-    str, typer.Option(help="What runs the model: torch or ctranslate2.", autocompletion=lambda: list(ENGINE_NAMES))
+    str,
+    typer.Option(
+        help="What runs the model: native (int8), ctranslate2, torch, or auto: the fastest that is here.",
+        autocompletion=lambda: list(ENGINE_NAMES),
+    ),
 ]
 Quantize = Annotated[
     str | None,
     typer.Option(
         help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: float32]",
         show_default=False,
+    ),
+]
+Speculate = Annotated[
+    bool,
+    typer.Option(
+        "--speculate",
+        help="With --engine native, sentences one at a time: the shallowest depth drafts, the asked one verifies; the "
+        "same output, sooner where drafts are mostly right.",
+    ),
+]
+UseShortlist = Annotated[
+    bool,
+    typer.Option(
+        "--shortlist", help="Search among the outputs that a sentence suggests, by the model's `shortlist`: faster."
     ),
 ]
 To = Annotated[
@@ -96,11 +114,12 @@ def load_translator(
     target: str | None = None,
     engine: str = "torch",
     quantize: str | None = None,
+    **more: bool,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
     from anydepth.deploy.engines import on_engine
 
-    return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize)
+    return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize, **more)
 
 
 def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":

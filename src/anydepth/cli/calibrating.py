@@ -41,7 +41,7 @@ def calibrate(
     cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "torch",
+    engine: Engine = "auto",
     quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from anydepth.box import model_in_the_box
-from anydepth.cli.app import Beam, Device, Engine, ModelOrBox, Quantize, depths_of, errors
+from anydepth.cli.app import (
+    Beam,
+    Device,
+    Engine,
+    ModelOrBox,
+    Quantize,
+    Speculate,
+    UseShortlist,
+    depths_of,
+    errors,
+)
 from anydepth.errors import UserError
 
 
@@ -15,8 +25,10 @@ def serve(
     model: ModelOrBox = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
-    engine: Engine = "torch",
+    engine: Engine = "auto",
     quantize: Quantize = None,
+    speculate: Speculate = False,
+    shortlist: UseShortlist = False,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Batches that run at once, one per core.")] = 1,
     depth: Annotated[
         str | None,
@@ -81,7 +93,7 @@ def serve(
         origins=tuple(cors or ()),
     )
     given = model_in_the_box() if model is None else model
-    source = Source(resolve(given), device, engine, quantize)
+    source = Source(resolve(given), device, engine, quantize, speculate, shortlist)
     with listen(host, port) as listening:
         app = build(given, source, workers, settings)
         shown = f"[{host}]" if ":" in host else host

@@ -23,8 +23,10 @@ from anydepth.cli.app import (
     ModelOrBox,
     Quantize,
     Scale,
+    Speculate,
     Threads,
     To,
+    UseShortlist,
     depths_of,
     errors,
     load_translator,
@@ -84,8 +86,10 @@ def translate(
     source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "torch",
+    engine: Engine = "auto",
     quantize: Quantize = None,
+    speculate: Speculate = False,
+    shortlist: UseShortlist = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -94,9 +98,12 @@ def translate(
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
+    more = {"speculate": speculate, "shortlist": shortlist}
+    if speculate and beam > 1:
+        raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     at_a_terminal = sys.stdin.isatty()
-    together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
+    together = 1 if at_a_terminal or speculate else batch_size  # there, sentences come one by one
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,
@@ -104,7 +111,7 @@ def translate(
         beam=beam,
         nbest=nbest,
         length_penalty=length_penalty,
-        batch_size=batch_size,
+        batch_size=together,
         max_length=max_length,
         max_source=max_source,
         cut_long=cut_long,

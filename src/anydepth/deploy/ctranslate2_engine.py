@@ -13,6 +13,7 @@ from threading import Lock
 import ctranslate2
 
 from anydepth.deploy.ctranslate2_format import convert, vocabulary_of, write
+from anydepth.deploy.shortlist import Shortlist
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate, SearchOptions, length_penalty
@@ -67,13 +68,18 @@ class _Begun:
             min_decoding_length=options.min_length,
             return_scores=options.scores or options.beam > 1,
             return_end_token=True,
+            use_vmap=self._engine.shortlist is not None,
         )
         return begun
 
 
 class CTranslate2Engine:
-    def __init__(self, loaded: LoadedModel, threads: int, quantization: str = "float32") -> None:
-        self.loaded, self.threads, self.quantization = loaded, threads, quantization
+    """With a shortlist it searches among what the sources of a batch suggest, all together."""
+
+    def __init__(
+        self, loaded: LoadedModel, threads: int, quantization: str = "float32", shortlist: Shortlist | None = None
+    ) -> None:
+        self.loaded, self.threads, self.quantization, self.shortlist = loaded, threads, quantization, shortlist
         self._pieces = vocabulary_of(loaded.tokenizer)
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         self._converted: dict[SubNetwork, ctranslate2.Translator] = {}
@@ -126,7 +132,13 @@ class CTranslate2Engine:
 
     def _convert(self, sub: SubNetwork) -> ctranslate2.Translator:
         with tempfile.TemporaryDirectory() as folder:
-            write(convert(self.loaded.model, sub, self._pieces), Path(folder), self.quantization)
+            write(
+                convert(self.loaded.model, sub, self._pieces),
+                Path(folder),
+                self.quantization,
+                self.shortlist,
+                self._pieces,
+            )
             return self._open(Path(folder), self.quantization)
 
     def take(self, sub: SubNetwork, folder: Path) -> None:

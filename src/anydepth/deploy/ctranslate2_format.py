@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anydepth.config.model import Activation as ActivationName
 from anydepth.deploy.exportable import check_exportable
+from anydepth.deploy.shortlist import Shortlist
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.model.stack import Stack
@@ -71,10 +72,18 @@ def convert(model: Transformer, sub: SubNetwork, names: list[str]) -> Transforme
     return spec
 
 
-def write(spec: TransformerSpec, folder: Path, quantization: str | None = None) -> None:
-    """`folder` is there and empty."""
+def write(
+    spec: TransformerSpec,
+    folder: Path,
+    quantization: str | None = None,
+    shortlist: Shortlist | None = None,
+    names: list[str] | None = None,
+) -> None:
+    """`folder` is there and empty. A shortlist goes with the model as `vmap.txt`, of these names of the token ids."""
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(folder))
+    if shortlist is not None and names is not None:
+        (folder / "vmap.txt").write_text(shortlist.vmap(names), "utf-8")
 
 
 def available() -> frozenset[str]:

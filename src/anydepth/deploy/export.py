@@ -16,6 +16,7 @@ from anydepth.deploy.checking import Check, check
 from anydepth.deploy.export_card import export_card
 from anydepth.deploy.sample import NAME as SAMPLE
 from anydepth.deploy.sample import Sample
+from anydepth.deploy.shortlist import Shortlist
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder
@@ -90,7 +91,8 @@ def _to_ctranslate2(asked: Asked, folder: Path) -> Translator:
     if asked.quantization not in QUANTIZATIONS:
         raise UserError(f"CTranslate2 has no type {asked.quantization}; it has: {', '.join(QUANTIZATIONS)}")
     translator, sub = asked.translator, asked.entry.subnetwork
-    write(convert(translator.model, sub, vocabulary_of(translator.tokenizer)), folder, asked.quantization)
+    names = vocabulary_of(translator.tokenizer)
+    write(convert(translator.model, sub, names), folder, asked.quantization, Shortlist.find(translator), names)
     engine = CTranslate2Engine(translator, asked.threads, asked.quantization)
     engine.take(sub, folder)
     return translator.on(engine)

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +30,27 @@ from anydepth.select.token_depths import TokenDepths
 Ints = NDArray[np.int32]
 
 
+class ShortlistArrays(NamedTuple):
+    """What may follow from a source: `outputs[offsets[i]:offsets[i + 1]]` from its sub-word i, `always` from any."""
+
+    always: Ints
+    offsets: Ints
+    outputs: Ints
+
+
 class NativeModel:
     """A model in the core's memory. Several threads may search at once."""
 
-    def __init__(self, data: bytes, kernels: str | None = None) -> None:
+    def __init__(self, data: bytes, kernels: str | None = None, shortlist: ShortlistArrays | None = None) -> None:
         self._core = library()
         found = self._core.anydepth_load(data, len(data), None if kernels is None else kernels.encode())
         if found is None:
             raise UserError(f"the native engine cannot take this model: {last_error()}")
         self._model = ctypes.c_void_p(found)
+        if shortlist is not None:
+            always, offsets, outputs = (_ints(np.ascontiguousarray(values, np.int32)) for values in shortlist)
+            count = len(shortlist.always)
+            self._check(self._core.anydepth_set_shortlist(self._model, always, count, offsets, outputs))
 
     def __del__(self) -> None:
         if getattr(self, "_model", None) is not None:
@@ -62,8 +75,10 @@ class NativeModel:
         options: SearchOptions,
         depths: Sequence[Sequence[int]] | None = None,
         draft_layers: int = 0,
+        draft_length: int = 0,
         shortlist: bool = False,
     ) -> Found:
+        """`draft_layers` draft tokens, so many at a time; 0: as many as pay."""
         count, longest = len(batch.sources), max(batch.limits)
         shape = (count, options.nbest)
         tokens = np.empty((*shape, longest), np.int32)
@@ -76,6 +91,7 @@ class NativeModel:
             options.scores or options.beam > 1,
             shortlist,
             draft_layers,
+            draft_length,
             options.length_penalty,
         )
         of, keep = _subnetwork(sub)
@@ -116,10 +132,21 @@ class NativeEngine:
 
     name = "native"
 
-    def __init__(self, model: Transformer, menu: DepthMenu, threads: int, speculate: bool = False) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        menu: DepthMenu,
+        threads: int,
+        *,
+        speculate: bool = False,
+        shortlist: ShortlistArrays | None = None,
+        search_shortlist: bool = False,
+    ) -> None:
+        """A `shortlist` is what drafts are taken from; with `search_shortlist` everything is."""
         check_runs(model.config)
-        self.config, self.menu, self.threads, self.speculate = model.config, menu, threads, speculate
-        self.native = NativeModel(packed(model))
+        self.config, self.menu, self.threads = model.config, menu, threads
+        self.speculate, self.search_shortlist = speculate, search_shortlist
+        self.native = NativeModel(packed(model), shortlist=shortlist)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
@@ -155,11 +182,14 @@ class NativeEngine:
         depths = None
         if sub.by_word:
             if token_depths is None:
-                raise UserError(f"depth {sub.name} needs the depths of words, and the model has none: use another depth")
+                raise UserError(
+                    f"depth {sub.name} needs the depths of words, and the model has none: use another depth"
+                )
             depths = [token_depths.of(source) for source in batch.sources]
-        return self.native.search(sub, batch, options, depths, self._draft_layers(sub) if self.speculate else 0)
+        draft_layers = self.draft_layers(sub) if self.speculate else 0
+        return self.native.search(sub, batch, options, depths, draft_layers, shortlist=self.search_shortlist)
 
-    def _draft_layers(self, sub: SubNetwork) -> int:
+    def draft_layers(self, sub: SubNetwork) -> int:
         """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
         own = (sub.encoder, sub.encoder_weights, sub.by_word)
         found = [
@@ -195,9 +225,7 @@ def _batch(batch: SearchBatch, depths: Sequence[Sequence[int]] | None) -> tuple[
     starts = np.cumsum([0, *map(len, sources)], dtype=np.int32)
     limits = np.array(batch.limits, np.int32)
     deep = None if depths is None else np.fromiter(chain.from_iterable(depths), np.int32)
-    made = BatchStruct(
-        _ints(tokens), _ints(starts), None if deep is None else _ints(deep), _ints(limits), len(sources)
-    )
+    made = BatchStruct(_ints(tokens), _ints(starts), None if deep is None else _ints(deep), _ints(limits), len(sources))
     return made, (tokens, starts, limits, deep)
 
 

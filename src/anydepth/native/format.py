@@ -8,6 +8,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +29,9 @@ RESIDUALS = ("plain", "rezero", "dlcl")
 def check_runs(config: ModelConfig, sub: SubNetwork | None = None) -> None:
     """Refuse, with the reason, what only torch can run."""
     if config.decoder_layers == 0:
-        raise UserError("the native engine takes models that translate; this one is an encoder alone: use --engine torch")
+        raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
     if config.halting:
-        raise UserError("words of this model halt by a unit of its own, which the native engine has not: use --engine torch")
+        raise UserError("words of this model halt by a unit that the native engine does not have: use --engine torch")
     if sub is not None and sub.by_word and config.residual == "dlcl":
         raise UserError("the native engine cannot run words at their own depths with dlcl: use --engine torch")
 
@@ -97,7 +98,7 @@ def _layer(layer: nn.Module) -> Iterator[bytes]:
             yield from _norm(part)
 
 
-def _norm(norm: nn.Module) -> Iterator[bytes]:
+def _norm(norm: Any) -> Iterator[bytes]:
     yield _array(norm.weight)
     yield _array(norm.bias)
 

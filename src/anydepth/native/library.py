@@ -40,6 +40,7 @@ class OptionsStruct(ctypes.Structure):
         ("scores", ctypes.c_int32),
         ("shortlist", ctypes.c_int32),
         ("draft_layers", ctypes.c_int32),
+        ("draft_length", ctypes.c_int32),
         ("length_penalty", ctypes.c_float),
     )
 

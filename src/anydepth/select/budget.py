@@ -153,12 +153,17 @@ def within_budget(
             f"the times of this model's sweep are of batches of {on['batch_size']}, not {batch_size}, and say nothing "
             f"of those: run {command}"
         )
-    if on.get("engine", "torch") != engine:
+    swept_on = str(on.get("engine", "torch"))
+    bound = (swept_on, engine) == ("torch", "native")  # which is faster: what torch keeps, it keeps
+    if swept_on != engine and not bound:
         raise UserError(
-            f"the times of this model's sweep are those of {on.get('engine', 'torch')}, and say nothing of {engine}: "
-            f"run {command}"
+            f"the times of this model's sweep are those of {swept_on}, and say nothing of {engine}: run {command}"
         )
-    say(f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere; for exact ones run {command}")
+    slower = f", and {engine} is faster: a deeper one may fit as well" if bound else ""
+    say(
+        f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere{slower}; "
+        f"for exact ones run {command}"
+    )
     return BudgetSelector(
         {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},
         {entry.name: entry.quality["bleu"] for entry in swept},

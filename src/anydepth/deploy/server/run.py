@@ -27,7 +27,7 @@ def build(given: Path, source: Source, workers: int, settings: Settings) -> Fast
     torch.set_num_threads(1)
     model = source.load(workers)
     if isinstance(model, Classifier):
-        if source.engine != "torch":
+        if source.engine not in ("auto", "torch"):
             raise UserError(f"{source.engine} takes models that translate; this one classifies: use --engine torch")
         return make_app(Classifying(model, settings), Workers(model, source, workers), settings)
     if not model.translates:

@@ -30,12 +30,16 @@ class Source:
     device: str = "cpu"
     engine: str = "torch"
     quantization: str | None = None
+    speculate: bool = False
+    shortlist: bool = False
 
     def load(self, workers: int) -> Model:
         model = load_any(self.folder, self.device)
         if isinstance(model, Classifier):
             return model
-        return on_engine(model, self.engine, workers, self.quantization)
+        return on_engine(
+            model, self.engine, workers, self.quantization, speculate=self.speculate, shortlist=self.shortlist
+        )
 
 
 class Task(NamedTuple):

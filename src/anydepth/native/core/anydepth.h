@@ -42,8 +42,9 @@ typedef struct {
   int32_t sentences;
 } anydepth_batch;
 
+/* With `draft_layers`, so many layers of the decoder draft tokens, at most `draft_length` at a time; 0: as it pays. */
 typedef struct {
-  int32_t beam, nbest, min_length, scores, shortlist, draft_layers;
+  int32_t beam, nbest, min_length, scores, shortlist, draft_layers, draft_length;
   float length_penalty;
 } anydepth_options;
 

@@ -77,11 +77,13 @@ Sources checked(const Model& model, const anydepth_batch* batch) {
 Options checked(const Model& model, const SubNetwork& sub, const anydepth_options* o) {
   check(o != nullptr && o->beam >= 1 && o->beam <= 1024 && o->nbest >= 1 && o->nbest <= o->beam, "the beam is out of range");
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()), "drafts come from fewer layers");
+  check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
   check(!o->shortlist || !model.shortlist.offsets.empty(), "the model has no shortlist");
   check(o->length_penalty >= 0.0f && o->length_penalty <= 100.0f, "the length penalty is out of range");
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length, found.length_penalty = o->length_penalty;
   found.scores = o->scores != 0, found.shortlist = o->shortlist != 0, found.draft_layers = o->draft_layers;
+  found.draft_length = o->draft_length;
   return found;
 }
 

@@ -31,6 +31,7 @@ struct Quantized {
   int stride;  // a multiple of QUAD
   const float* scales;
   const int32_t* sums;
+  int8_t* scratch;  // as large as the values, for kernels that want them in another order
 };
 
 enum class Then { store, relu, add };  // what happens with a product: out = p, max(p, 0), or out += alpha * p

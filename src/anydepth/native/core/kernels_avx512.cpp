@@ -69,77 +69,96 @@ inline __m512i four_inputs(const int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
-// One row: the matrix streams by once. Four sums at a time hide the latency of each.
-inline void one_row(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
-  const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
-  const int8_t* a = x.values + size_t(row) * x.stride;
-  __m512i sums[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+inline void prefetch(const int8_t* tile) { _mm_prefetch(reinterpret_cast<const char*>(tile), _MM_HINT_T0); }
+
+// A few rows: the matrix streams by once, and reading it is what takes the time. Inputs are split among several sums,
+// which hides the latency of each. `a` is [quads, ROWS, QUAD].
+template <int ROWS, int SPLIT>
+inline void few_rows(const Matrix& w, const Quantized& x, const int8_t* a, int block, const Target& target) {
+  constexpr size_t AHEAD = 4096;
+  const int8_t* tile = w.tiles + size_t(block) * w.quads * TILE * QUAD;
+  __m512i sums[SPLIT][ROWS];
+  for (int i = 0; i < SPLIT; ++i)
+    for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_setzero_si512();
   int quad = 0;
-  for (; quad + 4 <= w.quads; quad += 4) {
-    _mm_prefetch(reinterpret_cast<const char*>(tiles + size_t(quad) * 64 + 4096), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(tiles + size_t(quad) * 64 + 4096 + 64), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(tiles + size_t(quad) * 64 + 4096 + 128), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(tiles + size_t(quad) * 64 + 4096 + 192), _MM_HINT_T0);
-    for (int i = 0; i < 4; ++i)
-      sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_loadu_si512(tiles + size_t(quad + i) * 64), four_inputs(a + (quad + i) * QUAD));
+  for (; quad + SPLIT <= w.quads; quad += SPLIT, tile += SPLIT * TILE * QUAD, a += SPLIT * ROWS * QUAD) {
+    for (int i = 0; i < SPLIT; ++i) {
+      prefetch(tile + i * TILE * QUAD + AHEAD);
+      const __m512i own = _mm512_loadu_si512(tile + i * TILE * QUAD);
+      for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
+    }
   }
-  for (; quad < w.quads; ++quad)
-    sums[0] = _mm512_dpbusd_epi32(sums[0], _mm512_loadu_si512(tiles + size_t(quad) * 64), four_inputs(a + quad * QUAD));
-  const __m512i all = _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
-  finish(w, x, row, block, all, target);
+  for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD)
+    for (int r = 0; r < ROWS; ++r) sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+  for (int r = 0; r < ROWS; ++r) {
+    for (int i = 1; i < SPLIT; ++i) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[i][r]);
+    finish(w, x, r, block, sums[0][r], target);
+  }
 }
 
+// Many rows: computing is what takes the time. The next blocks are fetched meanwhile.
 template <int ROWS, int BLOCKS>
-inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
+inline void some_rows(const Matrix& w, const Quantized& x, const int8_t* a, int row, int block, const Target& target) {
   const size_t next = size_t(w.quads) * TILE * QUAD;
-  const int8_t* tiles = w.tiles + block * next;
-  const int8_t* a = x.values + size_t(row) * x.stride;
+  const int8_t* tile = w.tiles + block * next;
+  const int8_t* coming = tile + BLOCKS * next;
   __m512i sums[ROWS][BLOCKS];
   for (int r = 0; r < ROWS; ++r)
     for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_setzero_si512();
-  for (int quad = 0; quad < w.quads; ++quad) {
-    __m512i tile[BLOCKS];
-    for (int b = 0; b < BLOCKS; ++b) tile[b] = _mm512_loadu_si512(tiles + b * next + size_t(quad) * 64);
+  for (int quad = 0; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD, coming += BLOCKS * TILE * QUAD) {
+    __m512i own[BLOCKS];
+    for (int b = 0; b < BLOCKS; ++b) {
+      own[b] = _mm512_loadu_si512(tile + b * next);
+      if (row == 0) prefetch(coming + b * TILE * QUAD);
+    }
     for (int r = 0; r < ROWS; ++r) {
-      const __m512i four = four_inputs(a + size_t(r) * x.stride + quad * QUAD);
-      for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_dpbusd_epi32(sums[r][b], tile[b], four);
+      const __m512i four = four_inputs(a + r * QUAD);
+      for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_dpbusd_epi32(sums[r][b], own[b], four);
     }
   }
   for (int r = 0; r < ROWS; ++r)
     for (int b = 0; b < BLOCKS; ++b) finish(w, x, row + r, block + b, sums[r][b], target);
 }
 
+constexpr int MOST_ROWS = 12;  // 24 sums, two tiles and the inputs: nearly all of 32 registers
+using SomeRows = void (*)(const Matrix&, const Quantized&, const int8_t*, int, int, const Target&);
 template <int BLOCKS>
-void block_of_rows(const Matrix& w, const Quantized& x, int row, int count, int block, const Target& target) {
-  switch (count) {
-    case 12: return some_rows<12, BLOCKS>(w, x, row, block, target);
-    case 11: return some_rows<11, BLOCKS>(w, x, row, block, target);
-    case 10: return some_rows<10, BLOCKS>(w, x, row, block, target);
-    case 9: return some_rows<9, BLOCKS>(w, x, row, block, target);
-    case 8: return some_rows<8, BLOCKS>(w, x, row, block, target);
-    case 7: return some_rows<7, BLOCKS>(w, x, row, block, target);
-    case 6: return some_rows<6, BLOCKS>(w, x, row, block, target);
-    case 5: return some_rows<5, BLOCKS>(w, x, row, block, target);
-    case 4: return some_rows<4, BLOCKS>(w, x, row, block, target);
-    case 3: return some_rows<3, BLOCKS>(w, x, row, block, target);
-    case 2: return some_rows<2, BLOCKS>(w, x, row, block, target);
-    default: return some_rows<1, BLOCKS>(w, x, row, block, target);
+SomeRows of_rows(int count) {
+  constexpr SomeRows all[MOST_ROWS] = {some_rows<1, BLOCKS>, some_rows<2, BLOCKS>,  some_rows<3, BLOCKS>,  some_rows<4, BLOCKS>,
+                                       some_rows<5, BLOCKS>, some_rows<6, BLOCKS>,  some_rows<7, BLOCKS>,  some_rows<8, BLOCKS>,
+                                       some_rows<9, BLOCKS>, some_rows<10, BLOCKS>, some_rows<11, BLOCKS>, some_rows<12, BLOCKS>};
+  return all[count - 1];
+}
+
+// The same four inputs of all rows one after the other: [quads, rows, QUAD].
+const int8_t* interleaved(const Quantized& x, int from, int rows, int quads) {
+  int8_t* to = x.scratch + size_t(from) * quads * QUAD;
+  for (int r = 0; r < rows; ++r) {
+    const int8_t* row = x.values + size_t(from + r) * x.stride;
+    for (int quad = 0; quad < quads; ++quad) __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
   }
+  return to;
 }
 
 void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
-  if (rows == 1) {
-    for (int block = 0; block < w.blocks; ++block) one_row(w, x, 0, block, target);
+  if (rows <= 4) {
+    const int8_t* a = rows == 1 ? x.values : interleaved(x, 0, rows, w.quads);
+    for (int block = 0; block < w.blocks; ++block) {
+      if (rows == 1) few_rows<1, 4>(w, x, a, block, target);
+      if (rows == 2) few_rows<2, 4>(w, x, a, block, target);
+      if (rows == 3) few_rows<3, 2>(w, x, a, block, target);
+      if (rows == 4) few_rows<4, 2>(w, x, a, block, target);
+    }
     return;
   }
-  const int parts = (rows + 11) / 12;  // as equal as can be: none of them is a lone row
+  const int parts = (rows + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
+  const auto start = [&](int part) { return static_cast<int>(int64_t(rows) * part / parts); };
+  for (int part = 0; part < parts; ++part) interleaved(x, start(part), start(part + 1) - start(part), w.quads);
   for (int block = 0; block < w.blocks; block += 2)
     for (int part = 0; part < parts; ++part) {
-      const int from = int(int64_t(rows) * part / parts), to = int(int64_t(rows) * (part + 1) / parts);
-      if (block + 2 <= w.blocks)
-        block_of_rows<2>(w, x, from, to - from, block, target);
-      else
-        block_of_rows<1>(w, x, from, to - from, block, target);
+      const int from = start(part), count = start(part + 1) - from;
+      const SomeRows run = block + 2 <= w.blocks ? of_rows<2>(count) : of_rows<1>(count);
+      run(w, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, target);
     }
 }
 

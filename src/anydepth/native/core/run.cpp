@@ -49,11 +49,11 @@ void Runner::embed(const Table& table, int token, int position, float* x) const 
 
 void Runner::project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target) {
   const int n = padded(w.inputs), wide = padded(w.inputs, 64);
-  int8_t* q = quantized_.get(size_t(rows) * wide);
+  int8_t* q = quantized_.get(2 * size_t(rows) * wide);
   float* scales = scales_.get(rows);
   int32_t* sums = sums_.get(rows);
   for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, sums + r);
-  kernels_.multiply(w, {q, wide, scales, sums}, rows, target);
+  kernels_.multiply(w, {q, wide, scales, sums, q + size_t(rows) * wide}, rows, target);
 }
 
 const float* Runner::normed(const Norm& norm, const float* x, int rows) {

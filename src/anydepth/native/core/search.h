@@ -8,6 +8,7 @@
 
 namespace anydepth {
 
+constexpr int LONGEST_DRAFT = 8;  // tokens in a pass
 constexpr int BOS = 2, EOS = 3;  // as text/tokenizer.py has them; what comes before EOS is never generated
 
 struct Options {
@@ -17,6 +18,7 @@ struct Options {
   bool scores = true;
   bool shortlist = false;  // search among the outputs that the sources suggest
   int draft_layers = 0;    // of the decoder, which draft for all of it; 0: no speculation
+  int draft_length = 0;    // always so many tokens in a pass; 0: as many as pay
 };
 
 struct Candidate {

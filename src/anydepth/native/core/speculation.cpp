@@ -12,7 +12,6 @@ namespace anydepth {
 
 namespace {
 
-constexpr int LONGEST = 8;         // drafted tokens
 constexpr float SURE = 0.5f;       // how far, in logits, a drafted token is ahead of the next if drafting goes on
 constexpr float ROW = 0.03f;       // what one more row costs in a pass, as a share of the pass
 constexpr float MEMORY = 0.02f;    // how fast the rate of acceptance forgets
@@ -49,7 +48,7 @@ struct Costs {
 
   int best_length(float rate) const {
     int best = 1;
-    for (int count = 2; count <= LONGEST; ++count)
+    for (int count = 2; count <= LONGEST_DRAFT; ++count)
       if (gain(count, rate) > gain(best, rate)) best = count;
     return gain(best, rate) > 1.02f ? best : 1;
   }
@@ -64,14 +63,15 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
   const Costs costs(model, sub, draft_layers, outputs, draft_outputs);
   const size_t stride = Runner::stride(outputs.matrix());
   Cache cache(places, model.width);
-  runner.states(LONGEST);
+  runner.states(LONGEST_DRAFT);
   std::vector<int32_t> tokens, slots, drafts;
-  std::vector<std::vector<int32_t>> slots_of(LONGEST);
+  std::vector<std::vector<int32_t>> slots_of(LONGEST_DRAFT);
   float score = 0.0f, rate = acceptance.rate.load(std::memory_order_relaxed);
   int since_draft = 0;
   for (bool done = false, ended = false; !done;) {
     const int position = static_cast<int>(tokens.size()), left = limit - position;
-    int count = std::min(costs.best_length(rate), left);
+    const bool fixed = options.draft_length > 0;
+    int count = std::min(fixed ? options.draft_length : costs.best_length(rate), left);
     if (count == 1 && ++since_draft > TRY_AGAIN) count = std::min(2, left);
     if (count > 1) since_draft = 0;
 
@@ -89,7 +89,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       if (i + 1 == count) break;
       const float* logits = runner.logits(draft_outputs.matrix(), 1, i);
       const Best guess = best_of(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
-      if (guess.token == EOS || guess.margin < SURE) break;
+      if (guess.token == EOS || (!fixed && guess.margin < SURE)) break;
       drafts.push_back(guess.token);
     }
     const int run = static_cast<int>(rows.size());

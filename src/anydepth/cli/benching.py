@@ -1,0 +1,67 @@
+"""The verb that times the engines."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anydepth.box import model_in_the_box
+from anydepth.cli.app import From, ModelOrBox, Threads, To, depths_of, errors, load_model
+from anydepth.cli.families import results
+
+if TYPE_CHECKING:
+    from anydepth.deploy.bench import Timed
+
+
+def bench(
+    model: ModelOrBox = None,
+    depth: Annotated[
+        list[str] | None,
+        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=depths_of),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="Sentences to translate.  [default: those of the run or the model]", show_default=False),
+    ] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="At most so many.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=2, help="Beside one sentence at a time.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="In which engines take turns; the median counts.")] = 3,
+    from_language: From = None,
+    to_language: To = None,
+    threads: Threads = None,
+) -> None:
+    """Time every engine at every depth on this machine, side by side: milliseconds per sentence, greedy search."""
+    from rich.progress import Progress
+
+    from anydepth.deploy.bench import bench as carry_out
+    from anydepth.deploy.bench import ways_to_run
+    from anydepth.deploy.sample import find_sample
+    from anydepth.machine import cores
+
+    translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
+    translator.hypotheses([])  # refuses what cannot translate
+    names = translator.menu.names if depth is None else [translator.menu[one].name for one in depth]
+    sample = find_sample(translator, model or model_in_the_box(), source, size=sentences)
+    ways, missing = ways_to_run(translator, threads or cores())
+    sizes = (1, batch_size)
+    with Progress(console=errors, transient=True) as progress:
+        bar = progress.add_task("translating", total=len(names) * len(sizes) * rounds)
+        rows = list(carry_out(ways, names, sample.sources, sizes, rounds, lambda: progress.advance(bar)))
+    _print_table(rows, list(ways))
+    print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
+    for line in missing:
+        errors.print(line)
+
+
+def _print_table(rows: "list[Timed]", ways: list[str]) -> None:
+    from anydepth.evaluate.plain_table import plain_table
+
+    console = results()
+    table = plain_table(console, "", "depth", "batch", *(f"{way}, ms" for way in ways), "native against ctranslate2")
+    for row in rows:
+        times = [f"{row.milliseconds[way]:.2f}" if way in row.milliseconds else "-" for way in ways]
+        best = min((value for way, value in row.milliseconds.items() if way.startswith("native")), default=None)
+        peer = row.milliseconds.get("ctranslate2 int8")
+        ratio = "-" if best is None or peer is None else f"{peer / best:.2f}x"
+        table.add_row(row.depth, str(row.batch_size), *times, ratio)
+    console.print(table)
