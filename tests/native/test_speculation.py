@@ -31,7 +31,7 @@ def test_a_thousand_sentences_come_out_the_same_to_the_bit(toy):
         assert found == plain.search(sub, batch, options)
     counts = drafting.speculation
     assert counts["drafted"] > 2000
-    assert 0.5 < counts["accepted"] / counts["drafted"]
+    assert counts["accepted"] / counts["drafted"] > 0.5
     assert counts["tokens"] > 1.5 * counts["passes"]
 
 

@@ -8,6 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+// Before loops over sums that are to stay in registers.
+#if defined(__clang__)
+#define ANYDEPTH_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define ANYDEPTH_UNROLL _Pragma("GCC unroll 16")
+#else
+#define ANYDEPTH_UNROLL
+#endif
+
 namespace anydepth {
 
 constexpr int TILE = 16;  // outputs that lie together in a matrix

@@ -14,6 +14,7 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
 #endif
 
 namespace anydepth {
@@ -82,12 +83,15 @@ template <int ROWS>
 inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
   const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   __m256i sums[ROWS][2];
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
   const int8_t* a[ROWS];
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) a[r] = x.values + size_t(row + r) * x.stride;
   for (int quad = 0; quad < w.quads; ++quad) {
     const __m256i* tile = reinterpret_cast<const __m256i*>(tiles + size_t(quad) * TILE * QUAD);
     const __m256i low = _mm256_loadu_si256(tile), high = _mm256_loadu_si256(tile + 1);
+    ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) {
       int32_t four;
       __builtin_memcpy(&four, a[r] + quad * QUAD, sizeof four);
@@ -96,7 +100,9 @@ inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, c
       sums[r][1] = add_products(sums[r][1], high, all, magnitude);
     }
   }
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r)
+    ANYDEPTH_UNROLL
     for (int half = 0; half < 2; ++half) finish(w, x, row + r, block, half, sums[r][half], target);
 }
 

@@ -13,6 +13,7 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
 #endif
 
 namespace anydepth {
@@ -78,19 +79,26 @@ inline void few_rows(const Matrix& w, const Quantized& x, const int8_t* a, int b
   constexpr size_t AHEAD = 4096;
   const int8_t* tile = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   __m512i sums[SPLIT][ROWS];
+  ANYDEPTH_UNROLL
   for (int i = 0; i < SPLIT; ++i)
+    ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_setzero_si512();
   int quad = 0;
   for (; quad + SPLIT <= w.quads; quad += SPLIT, tile += SPLIT * TILE * QUAD, a += SPLIT * ROWS * QUAD) {
+    ANYDEPTH_UNROLL
     for (int i = 0; i < SPLIT; ++i) {
       prefetch(tile + i * TILE * QUAD + AHEAD);
       const __m512i own = _mm512_loadu_si512(tile + i * TILE * QUAD);
+      ANYDEPTH_UNROLL
       for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
     }
   }
   for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD)
+    ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
     for (int i = 1; i < SPLIT; ++i) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[i][r]);
     finish(w, x, r, block, sums[0][r], target);
   }
@@ -103,20 +111,27 @@ inline void some_rows(const Matrix& w, const Quantized& x, const int8_t* a, int 
   const int8_t* tile = w.tiles + block * next;
   const int8_t* coming = tile + BLOCKS * next;
   __m512i sums[ROWS][BLOCKS];
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r)
+    ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_setzero_si512();
   for (int quad = 0; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD, coming += BLOCKS * TILE * QUAD) {
     __m512i own[BLOCKS];
+    ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) {
       own[b] = _mm512_loadu_si512(tile + b * next);
-      if (row == 0) prefetch(coming + b * TILE * QUAD);
+      prefetch(coming + b * TILE * QUAD);
     }
+    ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) {
       const __m512i four = four_inputs(a + r * QUAD);
+      ANYDEPTH_UNROLL
       for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_dpbusd_epi32(sums[r][b], own[b], four);
     }
   }
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r)
+    ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) finish(w, x, row + r, block + b, sums[r][b], target);
 }
 

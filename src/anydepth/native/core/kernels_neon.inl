@@ -46,19 +46,26 @@ template <int ROWS>
 inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
   const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   int32x4_t sums[ROWS][4];
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r)
+    ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) sums[r][part] = vdupq_n_s32(0);
   for (int quad = 0; quad < w.quads; ++quad) {
     int8x16_t tile[4];
+    ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) tile[part] = vld1q_s8(tiles + size_t(quad) * TILE * QUAD + part * 16);
+    ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) {
       int32_t four;
       __builtin_memcpy(&four, x.values + size_t(row + r) * x.stride + quad * QUAD, sizeof four);
       const int8x16_t a = vreinterpretq_s8_s32(vdupq_n_s32(four));
+      ANYDEPTH_UNROLL
       for (int part = 0; part < 4; ++part) sums[r][part] = add_products(sums[r][part], tile[part], a);
     }
   }
+  ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r)
+    ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) finish(w, x, row + r, block * TILE + part * 4, sums[r][part], target);
 }
 

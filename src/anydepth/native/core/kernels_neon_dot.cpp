@@ -17,6 +17,7 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("arch=armv8.2-a+dotprod")
+#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
 #endif
 
 namespace anydepth {
