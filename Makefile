@@ -75,6 +75,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/exporting.py    # these with what `make demo` has left
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/native_box.py
+	$(BIN)/python benchmarks/best_of_menu.py demo/run models/fr-en --source demo/test.fr --reference demo/test.en
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py

@@ -4,8 +4,8 @@ is measured at, for those who have no day to train one.
 python benchmarks/growing.py OUT        # 6-3, width 256 becomes 6-6, width 512
 
 Every feature is there twice. A matrix that reads both halves has its weights divided between them, by random numbers,
-so that the halves learn different things from then on; new decoder layers add nothing yet. Further training makes use of
-both: `anydepth train RECIPE --set init_from=OUT --set 'model={}'`.
+so that the halves learn different things from then on; new decoder layers add nothing yet. Further training makes use
+of both: `anydepth train RECIPE --set init_from=OUT --set 'model={}'`.
 """
 
 import sys

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anydepth.config.model import Activation as ActivationName
 from anydepth.deploy.exportable import check_exportable
-from anydepth.deploy.shortlist import Shortlist
+from anydepth.deploy.shortlist import VMAP, Shortlist
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.model.stack import Stack
@@ -83,7 +83,7 @@ def write(
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(folder))
     if shortlist is not None and names is not None:
-        (folder / "vmap.txt").write_text(shortlist.vmap(names), "utf-8")
+        (folder / VMAP).write_text(shortlist.vmap(names), "utf-8")
 
 
 def available() -> frozenset[str]:

@@ -17,6 +17,7 @@ from anydepth import __version__
 from anydepth.box import model_in_the_box
 from anydepth.errors import UserError
 from anydepth.machine import cores
+from anydepth.native.library import kernels
 
 SIZE, ROUNDS = 384, 5
 BUSY = 0.5  # of a core: more than that used by others spoils timings
@@ -103,6 +104,7 @@ def _gpus() -> str:
 
 def _engines(found: Findings) -> None:
     rows = {"torch": "every model, every depth, cpu" + (" and cuda" if torch.cuda.is_available() else "")}
+    rows["native"], native = _native(found)
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if find_spec(name) is None]
         rows[extra] = (
@@ -115,12 +117,28 @@ def _engines(found: Findings) -> None:
         rows["ctranslate2"] += f", computes in {', '.join(sorted(types))}"
         if "int8" not in types:
             found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
-    else:
+    elif not native:
         found.advice.append(
             "without CTranslate2 translation runs on torch, which takes about twice as long: "
             "pip install 'anydepth[ctranslate2]'"
         )
     found.facts["engines and extras"] = rows
+
+
+def _native(found: Findings) -> tuple[str, bool]:
+    """What there is of our own engine, and whether `auto` takes it."""
+    try:
+        fastest = kernels()
+    except UserError as error:
+        found.advice.append(str(error))
+        return "missing: built where there is a C++ compiler when anydepth is installed", False
+    if fastest == "plain":
+        found.advice.append(
+            "the native engine has no fast instructions for this processor: `--engine auto` takes another; "
+            "--engine native runs, slowly"
+        )
+        return "int8 without fast instructions", False
+    return f"int8, every depth from one copy of the weights, {fastest}", True
 
 
 def _arithmetic(found: Findings) -> None:

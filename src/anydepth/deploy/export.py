@@ -16,7 +16,7 @@ from anydepth.deploy.checking import Check, check
 from anydepth.deploy.export_card import export_card
 from anydepth.deploy.sample import NAME as SAMPLE
 from anydepth.deploy.sample import Sample
-from anydepth.deploy.shortlist import Shortlist
+from anydepth.deploy.shortlist import VMAP, Shortlist
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder
@@ -159,6 +159,7 @@ def _add_our_files(asked: Asked, to: str, folder: Path, example: str) -> None:
         "languages": list(translator.languages),
         "longest": translator.model.config.max_length,
         **({"tag": translator.tag} if translator.tag else {}),
+        **({"shortlist": True} if (folder / VMAP).is_file() else {}),
         "source_model": translator.fingerprint,
         "facts": {} if translator.folder is None else read_config(translator.folder).facts,
     }

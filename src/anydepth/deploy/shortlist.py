@@ -23,6 +23,7 @@ from anydepth.tensors import write_tensors
 from anydepth.text import Tokenizer
 
 NAME = "shortlist.safetensors"
+VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
 ROUNDS = 4  # of expectation maximisation
 MOST_LINKS = 20_000_000  # pairs of a source and a target sub-word in one sentence; text beyond is left out

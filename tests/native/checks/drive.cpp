@@ -1,0 +1,89 @@
+// Runs a model through everything that the C interface offers, and prints what comes out: to be compared between
+// kernels and machines, and run under sanitizers.   drive MODEL [KERNELS]
+//
+// The tokens of its sources are made up; the model says how many layers and sub-words it has in three numbers that
+// stand beside it, in MODEL.sizes: encoder layers, decoder layers, vocabulary.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "anydepth.h"
+
+namespace {
+
+std::vector<char> contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Asked {
+  int encoder, decoder, beam, draft_layers, draft_length;
+  bool shortlist;
+};
+
+bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
+  std::vector<int32_t> layers, tokens, starts = {0}, limits, depths;
+  for (int i = 0; i < 64; ++i) layers.push_back(i);
+  const int sentences = asked.draft_layers ? 1 : 5;
+  uint32_t random = 12345;
+  for (int s = 0; s < sentences; ++s) {
+    const int length = 3 + 4 * s;
+    for (int i = 0; i + 1 < length; ++i) {
+      random = random * 1664525u + 1013904223u;
+      tokens.push_back(4 + static_cast<int32_t>((random >> 8) % static_cast<uint32_t>(vocabulary - 4)));
+      depths.push_back(1 + i % asked.encoder);
+    }
+    tokens.push_back(3);
+    depths.push_back(asked.encoder);
+    starts.push_back(static_cast<int32_t>(tokens.size()));
+    limits.push_back(6 + s);
+  }
+  const size_t rows = sentences * asked.beam, longest = limits.back();
+  std::vector<int32_t> found(rows * longest), lengths(rows), ended(rows);
+  std::vector<float> scores(rows);
+  const anydepth_subnetwork sub = {layers.data(), nullptr, asked.encoder, layers.data(), nullptr, asked.decoder};
+  const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(), sentences};
+  const anydepth_options options = {asked.beam, asked.beam, 1, 1, asked.shortlist, asked.draft_layers, asked.draft_length, 0.6f};
+  anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data()};
+  if (anydepth_search(model, &sub, &batch, &options, &results) != 0) {
+    std::printf("refused: %s\n", anydepth_error());
+    return false;
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    if (lengths[row] < 0) continue;
+    std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers, asked.shortlist ? " listed" : "", row);
+    for (int i = 0; i < lengths[row]; ++i) std::printf(" %d", found[row * longest + i]);
+    std::printf(" %s %.2f\n", ended[row] ? "ended" : "cut", scores[row]);
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 2) return 2;
+  const std::string path = arguments[1];
+  const std::vector<char> data = contents(path);
+  int encoder = 0, decoder = 0, vocabulary = 0;
+  std::ifstream(path + ".sizes") >> encoder >> decoder >> vocabulary;
+  anydepth_model* model = anydepth_load(data.data(), data.size(), count > 2 ? arguments[2] : nullptr);
+  if (model == nullptr) {
+    std::printf("refused: %s\n", anydepth_error());
+    return 1;
+  }
+  std::vector<int32_t> offsets, outputs, always = {5, 6, 7};
+  for (int i = 0; i <= vocabulary; ++i) offsets.push_back(2 * i);
+  for (int i = 0; i < 2 * vocabulary; ++i) outputs.push_back((i * 7 + 4) % vocabulary);
+  bool good = anydepth_set_shortlist(model, always.data(), always.size(), offsets.data(), outputs.data()) == 0;
+  for (int n = 1; n <= encoder; ++n)
+    for (int m = 1; m <= decoder; ++m)
+      for (const bool listed : {false, true}) {
+        for (const int beam : {1, 2, 4}) good = run(model, {n, m, beam, 0, 0, listed}, vocabulary) && good;
+        if (m > 1) good = run(model, {n, m, 1, m - 1, 4, listed}, vocabulary) && good;
+      }
+  anydepth_free(model);
+  return good ? 0 : 1;
+}
