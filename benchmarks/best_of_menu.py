@@ -3,8 +3,8 @@
 python benchmarks/best_of_menu.py PLAIN MENU --source test.de --reference test.en [--rounds 3]
 
 PLAIN is a model of one depth, run by CTranslate2 int8 with beam 4; MENU a distilled one of many depths, run by the
-native engine with greedy search. Sentences go one at a time on one core. The best depth is the fastest one whose BLEU is not
-below PLAIN's.
+native engine with greedy search. Sentences go one at a time on one core. The best depth is the fastest one whose BLEU
+is not below PLAIN's.
 """
 
 import argparse

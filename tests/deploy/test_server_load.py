@@ -20,11 +20,12 @@ from anydepth.deploy.server.workers import Source, Task, Workers
 from anydepth.errors import UserError
 
 pytest_plugins = ["made_servers"]
+SLOW = ("--engine", "torch", "--batch-size", 1, "--beam", 8)  # so that something is still under way
 
 
 def test_a_full_queue_turns_requests_away(toy_run):
     texts = ["le petit chien voit un grand chat et un oiseau rouge ici."] * 150
-    with serving(toy_run, "--batch-size", 1, "--beam", 8, "--queue-limit", 200) as served:
+    with serving(toy_run, *SLOW, "--queue-limit", 200) as served:
         first = threading.Thread(target=lambda: served.translate(texts))
         first.start()
         with httpx.Client(base_url=served.url) as client:
@@ -139,7 +140,7 @@ def test_a_head_without_an_end_has_one_all_the_same(server):
 @pytest.mark.parametrize("path", ["/translate", "/translate_stream"])
 def test_a_client_that_hangs_up_frees_the_queue(toy_run, path):
     text = "le petit chien voit un grand chat et un oiseau rouge ici. " * 200
-    with serving(toy_run, "--batch-size", 1, "--beam", 8) as served:
+    with serving(toy_run, *SLOW) as served:
         host, port = served.url.removeprefix("http://").split(":")
         body = json.dumps({"q": text, "source": "fr", "target": "en"}).encode()
         with socket.create_connection((host, int(port))) as client:
@@ -169,8 +170,27 @@ def test_sigterm_lets_requests_finish(toy_run):
         assert any(line["event"] == "request" and line.get("texts") == 150 for line in served.log())
 
 
+def test_threads_of_the_native_engine_serve_every_depth(toy_run):
+    depths = ["1-1", "1-2", "2-1", "2-2"]
+    with serving(toy_run, "--workers", 2, "--engine", "native", "--speculate") as served:
+        assert not [c for c in psutil.Process(served.process.pid).children() if "spawn_main" in " ".join(c.cmdline())]
+        answers: dict[int, dict[str, object]] = {}
+
+        def ask(number: int) -> None:
+            answers[number] = served.translate("le chat dort.", depth=depths[number % 4]).json()
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {answer["engine"] for answer in answers.values()} == {"native"}
+    assert [answers[number]["depth"] for number in range(24)] == depths * 6
+    assert {answer["translatedText"] for answer in answers.values()} == {"the cat sleeps."}
+
+
 def test_two_processes_and_one_that_dies(toy_run):
-    with serving(toy_run, "--workers", 2) as served:
+    with serving(toy_run, "--workers", 2, "--engine", "torch") as served:
         assert served.translate(["le chat dort."] * 50).json()["translatedText"] == ["the cat sleeps."] * 50
         children = psutil.Process(served.process.pid).children()
         workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]

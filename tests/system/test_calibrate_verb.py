@@ -35,8 +35,8 @@ def environment(tmp_path, monkeypatch):
     return dict(os.environ)
 
 
-def calibrate(model, files, environment, *options, **more):
-    arguments = ("--source", files[0], "--reference", files[1], *QUICK, *options)
+def calibrate(model, files, environment, *options, engine="torch", **more):
+    arguments = ("--source", files[0], "--reference", files[1], "--engine", engine, *QUICK, *options)
     return anydepth("calibrate", model, *arguments, env=environment, **more)
 
 
@@ -64,6 +64,16 @@ def test_calibrate_then_a_budget(model, files, environment):
     best = max(found.depths, key=lambda name: found.depths[name].quality["bleu"])
     assert found.depths[chosen.depth].quality == found.depths[best].quality
     assert said[0].endswith("on dev.en")
+
+
+def test_what_auto_takes_is_what_translate_goes_by(model, files, environment):
+    assert calibrate(model, files, environment, engine="auto").returncode == 0
+    (record,) = records(model / NAME)
+    assert record["calibration"]["conditions"]["engine"] == "native"
+    text = b"le chat dort.\n"
+    done = anydepth("translate", model, "--budget", "1000s", "--threads", "1", stdin=text, env=environment)
+    assert (done.returncode, done.stdout) == (0, b"the cat sleeps.\n")
+    assert "on dev.en" in done.stderr.decode()
 
 
 def test_another_machine_keeps_its_record_and_this_one_its_newest(model, files, environment):

@@ -91,7 +91,7 @@ def test_what_it_leaves_and_says(selected, files):
 def test_depth_auto_translates_at_the_depths_that_were_measured(selected, files):
     _, run = selected
     record = record_of(run / "model-select")["result"]
-    translator = package.load(run)
+    translator = package.load(run, engine="auto")  # as the command line does
     selector = translator.selector
     assert (selector.kind, selector.threshold) == (record["saved"]["kind"], record["saved"]["threshold"])
     assert {point.threshold for point in selector.points} >= {selector.threshold}

@@ -74,8 +74,8 @@ Speculate = Annotated[
     bool,
     typer.Option(
         "--speculate",
-        help="With --engine native, sentences one at a time: the shallowest depth drafts, the asked one verifies; the "
-        "same output, sooner where drafts are mostly right.",
+        help="With --engine native: the shallowest depth drafts, the asked one verifies; the same output, sooner. For "
+        "sentences that come one at a time: in larger batches it would not pay, and they run as without it.",
     ),
 ]
 UseShortlist = Annotated[

@@ -103,7 +103,7 @@ def translate(
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
     translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     at_a_terminal = sys.stdin.isatty()
-    together = 1 if at_a_terminal or speculate else batch_size  # there, sentences come one by one
+    together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,

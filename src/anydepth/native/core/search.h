@@ -28,8 +28,9 @@ struct Candidate {
 };
 
 // How often drafts have been right, over all sentences of a model.
+constexpr float AT_FIRST = 0.8f;
 struct Acceptance {
-  std::atomic<float> rate{0.8f};
+  std::atomic<float> rate{AT_FIRST};
   std::atomic<int64_t> drafted{0}, accepted{0}, passes{0}, tokens{0};
 };
 

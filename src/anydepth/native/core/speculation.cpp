@@ -15,7 +15,7 @@ namespace {
 constexpr float SURE = 0.5f;       // how far, in logits, a drafted token is ahead of the next if drafting goes on
 constexpr float ROW = 0.03f;       // what one more row costs in a pass, as a share of the pass
 constexpr float MEMORY = 0.02f;    // how fast the rate of acceptance forgets
-constexpr int TRY_AGAIN = 32;      // tokens after which drafting is tried though it did not pay
+constexpr float HOPE = 0.002f;     // how fast, where drafting does not pay, it comes to be tried again
 
 // What runs cost, by the weights that they read: reading those is what takes the time.
 struct Costs {
@@ -67,13 +67,11 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
   std::vector<int32_t> tokens, slots, drafts;
   std::vector<std::vector<int32_t>> slots_of(LONGEST_DRAFT);
   float score = 0.0f, rate = acceptance.rate.load(std::memory_order_relaxed);
-  int since_draft = 0;
   for (bool done = false, ended = false; !done;) {
     const int position = static_cast<int>(tokens.size()), left = limit - position;
     const bool fixed = options.draft_length > 0;
     int count = std::min(fixed ? options.draft_length : costs.best_length(rate), left);
-    if (count == 1 && ++since_draft > TRY_AGAIN) count = std::min(2, left);
-    if (count > 1) since_draft = 0;
+    if (count == 1) rate += HOPE * (AT_FIRST - rate);
 
     // Row i is at position + i: the token before it is known for the first and drafted for the others.
     std::vector<Row> rows;
