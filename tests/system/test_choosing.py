@@ -36,7 +36,7 @@ def model(toy_run, tmp_path_factory) -> Path:
     network = DepthPredictor(SelectorConfig(), translator.model, 4)
     read = Reader(translator.model, translator.tokenizer, encoder=False)
     selector = LearntSelector(network, read, DEPTHS, COSTS, 8.0, points=[])
-    points = [Point(0.0, 1.0, 30.0, 50.0), Point(9.0, 0.4, 25.0, 40.0)]
+    points = [Point(0.0, 1.0, 30.0, 50.0), Point(1000.0, 0.4, 25.0, 40.0)]
     quality_k = np.array([20.0, 21.0, 24.0, 25.0])
     selector = selector.rescaled(np.zeros(4), quality_k, 0.0).with_points(points)  # the same of any sentence
     save_selector(folder, selector.with_threshold(0.0))
@@ -83,7 +83,7 @@ def test_auto_follows_the_selector_and_its_threshold(model, tmp_path):
 
 @pytest.mark.parametrize(("budget", "depth"), [("20ms", "2-2"), ("8ms", "1-1")])
 def test_auto_within_a_budget_takes_the_best_trade_off_that_fits(model, tmp_path, budget, depth):
-    """Threshold 0 puts all sentences at 2-2, 10 ms; at 9 quality is worth less than time."""
+    """Threshold 0 puts all sentences at 2-2, 10 ms; at 1000 quality is worth less than time."""
     options = ("--depth", "auto", "--budget", budget)
     done = anydepth("translate", model, *options, stdin=TEXT, env=environment(tmp_path))
     assert done.returncode == 0, done.stderr
