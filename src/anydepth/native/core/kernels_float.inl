@@ -15,8 +15,9 @@ static void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* su
     total = V::add(total, value);
     V::store_int8(q + i, value);
   }
+  const float all = V::sum(total);
   *scale = sane ? largest / 127.0f : 0.0f;
-  *sum = sane ? static_cast<int32_t>(V::sum(total)) : 0;
+  *sum = std::fabs(all) < 2e9f ? static_cast<int32_t>(all) : 0;
 }
 
 static void normalize(const float* x, int n, const float* weight, const float* bias, float epsilon, float* out) {
