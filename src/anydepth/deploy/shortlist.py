@@ -5,7 +5,7 @@ Brown et al. 1993) of the training corpus, and some that are always possible: th
 characters and bytes. `shortlist.safetensors` in the model folder has it; CTranslate2 has the same as its vmap.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
 ROUNDS = 4  # of expectation maximisation
 MOST_LINKS = 20_000_000  # pairs of a source and a target sub-word in one sentence; text beyond is left out
-HELD_OUT = 1000  # pairs, to say how much is covered
+HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,10 @@ class Coverage:
 def build(
     translator: Translator, pairs: Iterable[tuple[str, str]], per_token: int = 50, always: int = 200
 ) -> tuple[Shortlist, Coverage]:
-    """Of a corpus, and how well it covers the first pairs of it, which it was not made of."""
+    """Of a corpus, and how well it covers pairs spread over it, which it was not made of."""
     vocabulary = translator.tokenizer.vocabulary_size
-    encoded = _encoded(translator, pairs)
-    held_out = list(islice(encoded, HELD_OUT))
-    links, counts = _links(encoded, vocabulary)
-    if links is None:
-        held_out, (links, counts) = [], _links(iter(held_out), vocabulary)
+    held_out: list[tuple[list[int], list[int]]] = []
+    links, counts = _links(_but_some(_encoded(translator, pairs), held_out), vocabulary)
     if links is None:
         raise UserError("the corpus has no pair of sentences to learn from")
     keys, shares = _model_1(*links, vocabulary)
@@ -131,6 +128,16 @@ def _encoded(translator: Translator, pairs: Iterable[tuple[str, str]]) -> Iterab
         for source, target in zip(sources, targets, strict=True):
             if source and target:
                 yield translator.as_read(source), target
+
+
+def _but_some(
+    encoded: Iterable[tuple[list[int], list[int]]], held_out: list[tuple[list[int], list[int]]]
+) -> Iterator[tuple[list[int], list[int]]]:
+    for number, pair in enumerate(encoded, 1):
+        if number % EVERY == 0 and len(held_out) < HELD_OUT:
+            held_out.append(pair)
+        else:
+            yield pair
 
 
 def _links(
