@@ -66,6 +66,10 @@ def _parts(model: Transformer) -> Iterator[bytes]:
     yield from _stack(model.encoder, config)
     yield from _stack(model.decoder, config)
     yield from _matrix(model.output.weight, None)
+    tied = model.output.weight is model.target_embedding.weight
+    yield _ints(int(tied))
+    if not tied:
+        yield _array(model.output.weight, np.float16)
 
 
 def _stack(stack: Stack, config: ModelConfig) -> Iterator[bytes]:

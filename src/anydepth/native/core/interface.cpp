@@ -156,7 +156,7 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
     Runner runner(m, chosen);
     runner.encode(sources);
     Cache cache(runner.places(), m.width);
-    const size_t stride = Runner::stride(m.output);
+    const Outputs whole(m);
     for (int from = 0; from < target_length; from += at_once) {
       const int count = std::min(at_once, target_length - from);
       std::vector<std::vector<int32_t>> slots;
@@ -168,9 +168,9 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
       }
       runner.states(count);
       runner.decode(rows, cache, 0, runner.places());
-      const float* found = runner.logits(m.output, count);
+      const float* found = runner.logits(whole, count);
       for (int i = 0; i < count; ++i)
-        std::memcpy(logits + size_t(from + i) * m.vocabulary, found + i * stride, m.vocabulary * sizeof(float));
+        std::memcpy(logits + size_t(from + i) * m.vocabulary, found + i * whole.stride(), m.vocabulary * sizeof(float));
     }
     return 0;
   });

@@ -24,21 +24,37 @@ constexpr int QUAD = 4;   // inputs that lie together for each of them
 
 constexpr int padded(int n, int to = TILE) { return (n + to - 1) / to * to; }
 
+// Half precision; what would be infinite or no number is the largest number.
+inline float from_half(uint16_t half) {
+  const uint32_t sign = uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+  float value;
+  if (exponent == 0) {
+    value = static_cast<float>(fraction) * (1.0f / 16777216.0f);
+    return sign ? -value : value;
+  }
+  const uint32_t bits = exponent == 31 ? sign | 0x477FE000u : sign | (exponent + 112) << 23 | fraction << 13;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 // int8, symmetric, a scale for each output. In memory: [blocks][quads][TILE][QUAD].
 struct Matrix {
   int outputs = 0, inputs = 0, blocks = 0, quads = 0;
   const int8_t* tiles = nullptr;
   const float* scales = nullptr;  // [blocks * TILE]
+  const float* sums = nullptr;    // the same: what an output gives for inputs that are all 1
   const float* bias = nullptr;    // the same
 
   size_t bytes() const { return size_t(blocks) * quads * TILE * QUAD; }
 };
 
-// Rows of activations, each with a scale of its own; `sums` are of the integers of a row.
+// Rows of activations: a value is scale * integer + middle, with the two of its row, so that the integers span what is
+// there, be it all positive. `sums` are of the integers of a row.
 struct Quantized {
   const int8_t* values;
   int stride;  // a multiple of QUAD
   const float* scales;
+  const float* middles;
   const int32_t* sums;
   int8_t* scratch;  // as large as the values, for kernels that want them in another order
 };
@@ -56,12 +72,13 @@ struct Kernels {
   const char* name;
   bool flips;  // whether the sign bits of matrices are flipped: as unsigned numbers they are then 128 larger
 
-  void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // n is padded
+  void (*quantize)(const float* x, int n, int8_t* q, float* scale, float* middle, int32_t* sum);
   void (*normalize)(const float* x, int n, const float* weight, const float* bias, float epsilon, float* out);
   void (*multiply)(const Matrix& w, const Quantized& x, int rows, const Target& target);
   // What queries [queries, heads * e] get from keys and values, of which each position has a row: keys, then values.
   void (*attend)(const float* query, size_t query_stride, int queries, const float* const* key_value, int positions,
                  int heads, int e, float* scores, float* out, size_t out_stride);
+  float (*dot_with_half)(const float* a, const uint16_t* b, int n);  // b is in half precision
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
   int (*argmax)(const float* x, int n);

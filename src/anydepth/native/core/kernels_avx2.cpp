@@ -10,10 +10,10 @@
 
 // After all headers: what is in those is shared with code that must run anywhere.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
 #endif
 
@@ -24,6 +24,7 @@ struct V {
   static constexpr int W = 8;
   using F = __m256;
   static inline F load(const float* p) { return _mm256_loadu_ps(p); }
+  static inline F load_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static inline F set(float x) { return _mm256_set1_ps(x); }
   static inline F zero() { return _mm256_setzero_ps(); }
@@ -33,6 +34,7 @@ struct V {
   static inline F div(F a, F b) { return _mm256_div_ps(a, b); }
   static inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static inline F max(F a, F b) { return _mm256_max_ps(b, a); }  // not a number: the first
+  static inline F min(F a, F b) { return _mm256_min_ps(b, a); }
   static inline F abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
   static inline F round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static inline float sum(F x) {
@@ -65,7 +67,8 @@ struct V {
 inline void finish(const Matrix& w, const Quantized& x, int row, int block, int half, __m256i sums, const Target& target) {
   const int output = block * TILE + half * 8;
   const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w.scales + output), _mm256_set1_ps(x.scales[row]));
-  __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, _mm256_loadu_ps(w.bias + output));
+  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.middles[row]), _mm256_loadu_ps(w.sums + output), _mm256_loadu_ps(w.bias + output));
+  __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
   if (target.then == Then::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
   if (target.then == Then::add) p = _mm256_fmadd_ps(_mm256_set1_ps(target.alpha), p, _mm256_loadu_ps(out));
@@ -128,8 +131,8 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 namespace anydepth {
 
 const Kernels* avx2_kernels() {
-  static const Kernels kernels = {"avx2", false, quantize, normalize, multiply, attend, gelu, log_sum_exp, argmax, next_above};
-  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const Kernels kernels = {"avx2", false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   return runs ? &kernels : nullptr;
 }
 

@@ -9,10 +9,10 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 #pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
 #endif
 
@@ -23,6 +23,7 @@ struct V {
   static constexpr int W = 16;
   using F = __m512;
   static inline F load(const float* p) { return _mm512_loadu_ps(p); }
+  static inline F load_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static inline F set(float x) { return _mm512_set1_ps(x); }
   static inline F zero() { return _mm512_setzero_ps(); }
@@ -32,6 +33,7 @@ struct V {
   static inline F div(F a, F b) { return _mm512_div_ps(a, b); }
   static inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static inline F max(F a, F b) { return _mm512_max_ps(b, a); }  // not a number: the first
+  static inline F min(F a, F b) { return _mm512_min_ps(b, a); }
   static inline F abs(F x) { return _mm512_abs_ps(x); }
   static inline F round(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static inline float sum(F x) { return _mm512_reduce_add_ps(x); }
@@ -57,7 +59,8 @@ inline void finish(const Matrix& w, const Quantized& x, int row, int block, __m5
   const int output = block * TILE;
   sums = _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
   const __m512 factor = _mm512_mul_ps(_mm512_loadu_ps(w.scales + output), _mm512_set1_ps(x.scales[row]));
-  __m512 p = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), factor, _mm512_loadu_ps(w.bias + output));
+  const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.middles[row]), _mm512_loadu_ps(w.sums + output), _mm512_loadu_ps(w.bias + output));
+  __m512 p = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
   if (target.then == Then::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
   if (target.then == Then::add) p = _mm512_fmadd_ps(_mm512_set1_ps(target.alpha), p, _mm512_loadu_ps(out));
@@ -189,7 +192,7 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 namespace anydepth {
 
 const Kernels* avx512_kernels() {
-  static const Kernels kernels = {"avx512-vnni", true, quantize, normalize, multiply, attend, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx512-vnni", true, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512vnni");

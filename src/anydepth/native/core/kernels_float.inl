@@ -1,22 +1,36 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
-//   V::W floats; F; load store set zero add sub mul div fma max abs round sum maximum pow2 above store_int8
+//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above store_int8
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
-static void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
-  V::F most = V::zero();
+static void quantize(const float* x, int n, int8_t* q, float* scale, float* middle, int32_t* sum) {
+  V::F most = V::set(x[0]), least = most;
   int i = 0;
-  for (; i + V::W <= n; i += V::W) most = V::max(most, V::abs(V::load(x + i)));
-  const float largest = V::maximum(most);
-  const bool sane = largest > 1e-30f && largest < 1e30f;  // all zeros, or not numbers
-  const V::F inverse = V::set(sane ? 127.0f / largest : 0.0f);
+  for (; i + V::W <= n; i += V::W) {
+    const V::F value = V::load(x + i);
+    most = V::max(most, value), least = V::min(least, value);
+  }
+  const int whole = i;
+  float highest = V::maximum(most), lowest = -V::maximum(V::sub(V::zero(), least));
+  for (; i < n; ++i) highest = x[i] > highest ? x[i] : highest, lowest = x[i] < lowest ? x[i] : lowest;
+  const float span = highest - lowest, half = 0.5f * (highest + lowest);
+  const bool sane = span < 1e30f && std::fabs(half) < 1e30f;  // not so of what is no number
+  *scale = sane ? span / 254.0f : 0.0f;
+  *middle = sane ? half : 0.0f;
+  const float inverse = sane && span > 1e-30f ? 254.0f / span : 0.0f;
   V::F total = V::zero();
-  for (i = 0; i + V::W <= n; i += V::W) {
-    const V::F value = V::round(V::mul(V::load(x + i), inverse));
+  for (i = 0; i < whole; i += V::W) {
+    const V::F value = V::round(V::mul(V::sub(V::load(x + i), V::set(*middle)), V::set(inverse)));
     total = V::add(total, value);
     V::store_int8(q + i, value);
   }
-  const float all = V::sum(total);
-  *scale = sane ? largest / 127.0f : 0.0f;
+  float all = V::sum(total);
+  for (; i < n; ++i) {
+    const float value = std::nearbyint((x[i] - *middle) * inverse);
+    const float kept = value >= -127.0f ? (value <= 127.0f ? value : 127.0f) : -127.0f;
+    q[i] = static_cast<int8_t>(kept);
+    all += kept;
+  }
+  for (; i < padded(n); ++i) q[i] = 0;
   *sum = std::fabs(all) < 2e9f ? static_cast<int32_t>(all) : 0;
 }
 
@@ -99,6 +113,15 @@ static inline float dot(const float* a, const float* b, int n) {
   for (; i + V::W <= n; i += V::W) total = V::fma(V::load(a + i), V::load(b + i), total);
   float found = V::sum(total);
   for (; i < n; ++i) found += a[i] * b[i];
+  return found;
+}
+
+static float dot_with_half(const float* a, const uint16_t* b, int n) {
+  V::F total = V::zero();
+  int i = 0;
+  for (; i + V::W <= n; i += V::W) total = V::fma(V::load(a + i), V::load_half(b + i), total);
+  float found = V::sum(total);
+  for (; i < n; ++i) found += a[i] * from_half(b[i]);
   return found;
 }
 

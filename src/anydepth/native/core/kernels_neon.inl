@@ -4,6 +4,7 @@ struct V {
   static constexpr int W = 4;
   using F = float32x4_t;
   static inline F load(const float* p) { return vld1q_f32(p); }
+  static inline F load_half(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
   static inline void store(float* p, F x) { vst1q_f32(p, x); }
   static inline F set(float x) { return vdupq_n_f32(x); }
   static inline F zero() { return vdupq_n_f32(0.0f); }
@@ -13,6 +14,7 @@ struct V {
   static inline F div(F a, F b) { return vdivq_f32(a, b); }
   static inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   static inline F max(F a, F b) { return vmaxnmq_f32(a, b); }  // not a number: the other
+  static inline F min(F a, F b) { return vminnmq_f32(a, b); }
   static inline F abs(F x) { return vabsq_f32(x); }
   static inline F round(F x) { return vrndnq_f32(x); }
   static inline float sum(F x) { return vaddvq_f32(x); }
@@ -34,7 +36,8 @@ struct V {
 
 inline void finish(const Matrix& w, const Quantized& x, int row, int output, int32x4_t sums, const Target& target) {
   const float32x4_t factor = vmulq_n_f32(vld1q_f32(w.scales + output), x.scales[row]);
-  float32x4_t p = vfmaq_f32(vld1q_f32(w.bias + output), vcvtq_f32_s32(sums), factor);
+  const float32x4_t offset = vfmaq_n_f32(vld1q_f32(w.bias + output), vld1q_f32(w.sums + output), x.middles[row]);
+  float32x4_t p = vfmaq_f32(offset, vcvtq_f32_s32(sums), factor);
   float* out = target.out + row * target.stride + output;
   if (target.then == Then::relu) p = vmaxq_f32(p, vdupq_n_f32(0.0f));
   if (target.then == Then::add) p = vfmaq_n_f32(vld1q_f32(out), p, target.alpha);

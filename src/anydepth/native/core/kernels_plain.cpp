@@ -11,6 +11,7 @@ struct V {
   static constexpr int W = 1;
   using F = float;
   static F load(const float* p) { return *p; }
+  static F load_half(const uint16_t* p) { return from_half(*p); }
   static void store(float* p, F x) { *p = x; }
   static F set(float x) { return x; }
   static F zero() { return 0.0f; }
@@ -20,6 +21,7 @@ struct V {
   static F div(F a, F b) { return a / b; }
   static F fma(F a, F b, F c) { return a * b + c; }
   static F max(F a, F b) { return b > a ? b : a; }
+  static F min(F a, F b) { return b < a ? b : a; }
   static F abs(F x) { return std::fabs(x); }
   static F round(F x) { return std::nearbyint(x); }
   static float sum(F x) { return x; }
@@ -43,7 +45,8 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
       float* out = target.out + row * target.stride + block * TILE;
       for (int o = 0; o < TILE; ++o) {
         const int output = block * TILE + o;
-        const float p = static_cast<float>(sums[o]) * (w.scales[output] * x.scales[row]) + w.bias[output];
+        const float offset = x.middles[row] * w.sums[output] + w.bias[output];
+        const float p = static_cast<float>(sums[o]) * (w.scales[output] * x.scales[row]) + offset;
         if (target.then == Then::add)
           out[o] += target.alpha * p;
         else
@@ -56,7 +59,7 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 }  // namespace
 
 const Kernels* plain_kernels() {
-  static const Kernels kernels = {"plain", false, quantize, normalize, multiply, attend, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"plain", false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
   return &kernels;
 }
 

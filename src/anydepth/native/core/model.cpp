@@ -104,6 +104,7 @@ class Reader {
     stack(m.encoder, false);
     stack(m.decoder, true);
     m.output = matrix(m.vocabulary, m.width);
+    m.output_rows = integer(0, 1) ? m.target : table(m.vocabulary);
   }
 
   void stack(Stack& s, bool decoder) {
@@ -152,23 +153,28 @@ class Reader {
     m.blocks = padded(outputs) / TILE, m.quads = padded(inputs, QUAD) / QUAD;
     m.scales = floats(outputs, m.blocks * TILE);
     m.bias = integer(0, 1) ? floats(outputs, m.blocks * TILE) : zeros(m.blocks * TILE);
+    float* sums = const_cast<float*>(zeros(m.blocks * TILE));
+    m.sums = sums;
     const int8_t* rows = reinterpret_cast<const int8_t*>(take(size_t(outputs) * inputs));
     int8_t* tiles = reinterpret_cast<int8_t*>(room(m.bytes()));
     m.tiles = tiles;
-    if (filling_) pack(m, rows, tiles);
+    if (filling_) pack(m, rows, tiles, sums);
     return m;
   }
 
-  void pack(const Matrix& m, const int8_t* rows, int8_t* tiles) {
+  void pack(const Matrix& m, const int8_t* rows, int8_t* tiles, float* sums) {
     const uint8_t flip = model_.kernels->flips ? 0x80 : 0;
     std::memset(tiles, flip, m.bytes());
     for (int o = 0; o < m.outputs; ++o) {
       int8_t* block = tiles + size_t(o / TILE) * m.quads * TILE * QUAD + (o % TILE) * QUAD;
       const int8_t* row = rows + size_t(o) * m.inputs;
+      int64_t sum = 0;
       for (int i = 0; i < m.inputs; ++i) {
         const int8_t value = row[i] == -128 ? -127 : row[i];  // kernels count on magnitudes up to 127
+        sum += value;
         block[size_t(i / QUAD) * TILE * QUAD + i % QUAD] = static_cast<int8_t>(static_cast<uint8_t>(value) ^ flip);
       }
+      sums[o] = static_cast<float>(sum) * m.scales[o];
     }
   }
 

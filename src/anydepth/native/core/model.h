@@ -64,6 +64,7 @@ struct Model {
   Norm embedding_norm;
   Stack encoder, decoder;
   Matrix output;
+  Table output_rows;  // the same in half precision
   Shortlist shortlist;
   const Kernels* kernels = nullptr;
 

@@ -24,16 +24,16 @@ Outputs::Outputs(const Model& model, const int32_t* sources, int count) : matrix
   own_->outputs = count_, own_->blocks = padded(count_) / TILE;
   tiles_ = std::make_shared<Buffer<int8_t>>();
   int8_t* tiles = tiles_->get(own_->bytes());
-  scales_.assign(own_->blocks * TILE, 0.0f), bias_.assign(own_->blocks * TILE, 0.0f);
+  for (auto* each : {&scales_, &sums_, &bias_}) each->assign(own_->blocks * TILE, 0.0f);
   for (int o = 0; o < own_->blocks * TILE; ++o) {
     const int from = tokens_[std::min(o, count_ - 1)];
     const int8_t* row = whole.tiles + size_t(from / TILE) * whole.quads * TILE * QUAD + (from % TILE) * QUAD;
     int8_t* to = tiles + size_t(o / TILE) * whole.quads * TILE * QUAD + (o % TILE) * QUAD;
     for (int quad = 0; quad < whole.quads; ++quad)
       __builtin_memcpy(to + size_t(quad) * TILE * QUAD, row + size_t(quad) * TILE * QUAD, QUAD);
-    scales_[o] = whole.scales[from], bias_[o] = whole.bias[from];
+    scales_[o] = whole.scales[from], sums_[o] = whole.sums[from], bias_[o] = whole.bias[from];
   }
-  own_->tiles = tiles, own_->scales = scales_.data(), own_->bias = bias_.data();
+  own_->tiles = tiles, own_->scales = scales_.data(), own_->sums = sums_.data(), own_->bias = bias_.data();
   matrix_ = own_.get();
 }
 

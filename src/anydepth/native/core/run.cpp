@@ -8,21 +8,10 @@ namespace anydepth {
 namespace {
 
 constexpr int ROWS_AT_ONCE = 384;  // of source sentences: what they need stays in the caches
+constexpr float CLOSE = 0.5f;  // to the best logit: a few times the error of int8
+constexpr int MOST_AGAIN = 32;
 constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections, whatever the others have
 constexpr size_t MOST_PAST = 4096;  // rows for which dense connections make room at first
-
-float from_half(uint16_t half) {
-  const uint32_t sign = uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-  float value;
-  if (exponent == 0) {
-    value = static_cast<float>(fraction) * (1.0f / 16777216.0f);
-    return sign ? -value : value;
-  }
-  // What would be infinite or no number is the largest number.
-  const uint32_t bits = exponent == 31 ? sign | 0x477FE000u : sign | (exponent + 112) << 23 | fraction << 13;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
 
 }  // namespace
 
@@ -48,12 +37,13 @@ void Runner::embed(const Table& table, int token, int position, float* x) const 
 }
 
 void Runner::project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target) {
-  const int n = padded(w.inputs), wide = padded(w.inputs, 64);
+  const int n = w.inputs, wide = padded(w.inputs, 64);
   int8_t* q = quantized_.get(2 * size_t(rows) * wide);
-  float* scales = scales_.get(rows);
+  float* scales = scales_.get(2 * size_t(rows));
+  float* middles = scales + rows;
   int32_t* sums = sums_.get(rows);
-  for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, sums + r);
-  kernels_.multiply(w, {q, wide, scales, sums, q + size_t(rows) * wide}, rows, target);
+  for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, middles + r, sums + r);
+  kernels_.multiply(w, {q, wide, scales, middles, sums, q + size_t(rows) * wide}, rows, target);
 }
 
 const float* Runner::normed(const Norm& norm, const float* x, int rows) {
@@ -235,9 +225,21 @@ void Runner::decode(const std::vector<Row>& rows, Cache& cache, int first, int l
   }
 }
 
-const float* Runner::logits(const Matrix& output, int count, int at) {
-  float* out = logits_.get(count * stride(output));
-  project(output, normed(model_.decoder.final_norm, states_.data() + at * width_, count), width_, count, {out, stride(output)});
+const float* Runner::logits(const Outputs& outputs, int count, int at) {
+  float* out = logits_.get(count * outputs.stride());
+  const float* features = normed(model_.decoder.final_norm, states_.data() + at * width_, count);
+  project(outputs.matrix(), features, width_, count, {out, outputs.stride()});
+  const int from = outputs.first(), n = outputs.count();
+  for (int r = 0; r < count; ++r) {
+    float* row = out + r * outputs.stride();
+    const float threshold = row[from + kernels_.argmax(row + from, n - from)] - CLOSE;
+    int again = 0;
+    for (int i = kernels_.next_above(row, from, n, threshold); i < n && again < MOST_AGAIN; i = kernels_.next_above(row, i + 1, n, threshold)) {
+      const uint16_t* weights = model_.output_rows.rows + size_t(outputs.token(i)) * model_.width;
+      row[i] = kernels_.dot_with_half(features + r * width_, weights, model_.width);
+      ++again;
+    }
+  }
   return out;
 }
 

@@ -1,11 +1,11 @@
 // Passes through the layers: of source sentences, and of target positions with what is kept between them.
 #pragma once
 
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "buffer.h"
 #include "model.h"
+#include "outputs.h"
 
 namespace anydepth {
 
@@ -13,28 +13,6 @@ namespace anydepth {
 struct SubNetwork {
   std::vector<int> encoder, decoder;
   std::vector<float> encoder_weights, decoder_weights;
-};
-
-// Memory that grows and is kept: rows of numbers that begin at a cache line.
-template <class T>
-class Buffer {
- public:
-  T* get(size_t count) {
-    if (count > size_) {
-      size_ = count;
-      memory_.reset(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64)));
-      if (!memory_) throw std::bad_alloc();
-    }
-    return memory_.get();
-  }
-  T* data() { return memory_.get(); }
-
- private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T, Free> memory_;
-  size_t size_ = 0;
 };
 
 // Sentences one after the other: sentence i has the rows starts[i] to starts[i + 1].
@@ -82,12 +60,12 @@ class Runner {
   // begin as embeddings. Each position must have room in the cache.
   void decode(const std::vector<Row>& rows, Cache& cache, int first, int last, int at = 0);
 
-  // Of `count` rows of `states()`: [count, stride of the matrix].
-  const float* logits(const Matrix& output, int count, int at = 0);
+  // Of `count` rows of `states()`: [count, stride of the outputs]. The best few of each row are computed again in float,
+  // since it is between those that the choice is made.
+  const float* logits(const Outputs& outputs, int count, int at = 0);
 
   float* states(int rows) { return states_.get(size_t(rows) * width_); }
   int places() const { return static_cast<int>(sub_.decoder.size()); }
-  static size_t stride(const Matrix& output) { return size_t(output.blocks) * TILE; }
 
  private:
   struct Rows {  // which of all rows a layer changes

@@ -149,15 +149,15 @@ Found search(const Model& model, const SubNetwork& sub, const Sources& sources, 
     cache.make_room(length - 1, count);
     runner.states(count);
     runner.decode(rows, cache, 0, runner.places());
-    const float* all = listed ? nullptr : runner.logits(whole.matrix(), count);
-    const size_t stride = Runner::stride(whole.matrix());
+    const float* all = listed ? nullptr : runner.logits(whole, count);
+    const size_t stride = whole.stride();
     std::vector<Searching> still;
     int row = 0;
     for (Searching& s : alive) {
       const int own = static_cast<int>(s.going.size());
-      const float* logits = listed ? runner.logits(s.outputs->matrix(), own, row) : all + row * stride;
+      const float* logits = listed ? runner.logits(*s.outputs, own, row) : all + row * stride;
       row += own;
-      if (step.extend(s, logits, Runner::stride(s.outputs->matrix()), length))
+      if (step.extend(s, logits, s.outputs->stride(), length))
         found[s.sentence] = std::move(s.finished);
       else
         still.push_back(std::move(s));

@@ -9,7 +9,6 @@
 namespace anydepth {
 
 constexpr int LONGEST_DRAFT = 8;  // tokens in a pass
-constexpr int BOS = 2, EOS = 3;  // as text/tokenizer.py has them; what comes before EOS is never generated
 
 struct Options {
   int beam = 1, nbest = 1;
@@ -38,26 +37,6 @@ using Found = std::vector<std::vector<Candidate>>;  // the best of each sentence
 
 Found search(const Model& model, const SubNetwork& sub, const Sources& sources, const std::vector<int32_t>& limits,
              const Options& options, Acceptance& acceptance);
-
-// What a row of logits stands for: the whole vocabulary, or a list of its sub-words, EOS first.
-class Outputs {
- public:
-  explicit Outputs(const Model& model) : matrix_(&model.output), first_(EOS), count_(model.vocabulary) {}
-  Outputs(const Model& model, const int32_t* sources, int count);  // by the shortlist
-
-  const Matrix& matrix() const { return *matrix_; }
-  int first() const { return first_; }  // where EOS is; what is before it is never generated
-  int count() const { return count_; }
-  int token(int place) const { return tokens_.empty() ? place : tokens_[place]; }
-
- private:
-  const Matrix* matrix_;
-  int first_, count_;
-  std::vector<int32_t> tokens_;
-  std::shared_ptr<Matrix> own_;
-  std::shared_ptr<Buffer<int8_t>> tiles_;
-  std::vector<float> scales_, bias_;
-};
 
 // The best output at a position. Its log-probability is over everything that may be generated.
 struct Best {

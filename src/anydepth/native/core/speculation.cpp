@@ -61,7 +61,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
   const Kernels& kernels = *model.kernels;
   const int places = runner.places(), draft_layers = options.draft_layers;
   const Costs costs(model, sub, draft_layers, outputs, draft_outputs);
-  const size_t stride = Runner::stride(outputs.matrix());
+  const size_t stride = outputs.stride();
   Cache cache(places, model.width);
   runner.states(LONGEST_DRAFT);
   std::vector<int32_t> tokens, slots, drafts;
@@ -85,14 +85,14 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       rows.push_back({before, 0, &slots_of[i]});
       runner.decode({rows.back()}, cache, 0, draft_layers, i);
       if (i + 1 == count) break;
-      const float* logits = runner.logits(draft_outputs.matrix(), 1, i);
+      const float* logits = runner.logits(draft_outputs, 1, i);
       const Best guess = best_of(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
       if (guess.token == EOS || (!fixed && guess.margin < SURE)) break;
       drafts.push_back(guess.token);
     }
     const int run = static_cast<int>(rows.size());
     runner.decode(rows, cache, draft_layers, places);
-    const float* logits = runner.logits(outputs.matrix(), run);
+    const float* logits = runner.logits(outputs, run);
     acceptance.passes.fetch_add(1, std::memory_order_relaxed);
     for (int i = 0; i < run; ++i) {
       const int length = position + i + 1;
