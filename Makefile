@@ -76,7 +76,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/native_box.py
-	$(BIN)/python benchmarks/best_of_menu.py demo/run models/fr-en --source demo/test.fr --reference demo/test.en
+# and, with a plain model and a distilled one of your own: benchmarks/best_of_menu.py PLAIN MENU --source F --reference F
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py

@@ -26,7 +26,7 @@ setup(
             sources=sorted(str(path) for path in Path(CORE).glob("*.cpp")),
             depends=sorted(str(path) for pattern in ("*.h", "*.inl") for path in Path(CORE).glob(pattern)),
             language="c++",
-            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
+            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"],
             optional=True,  # without a compiler, everything else works
         )
     ],

@@ -35,6 +35,8 @@ def main() -> None:
     sources, references = (path.read_text("utf-8").splitlines() for path in (arguments.source, arguments.reference))
     plain = on_engine(load(resolve(arguments.plain)), "ctranslate2", 1, "int8")
     menu = on_engine(load(resolve(arguments.menu)), "native", 1)
+    if len(plain.menu) != 1:
+        raise SystemExit(f"{arguments.plain} has {len(plain.menu)} depths: give a plain model, of one")
     wanted = score(plain.translate(sources, beam=4), references).bleu
     print(f"plain {plain.menu.deepest.name}, CTranslate2 int8, beam 4: {wanted:.2f} BLEU")
     scores = {name: score(menu.translate(sources, depth=name), references).bleu for name in menu.menu.names}

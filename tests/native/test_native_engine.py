@@ -2,6 +2,9 @@
 
 import math
 import shutil
+import subprocess
+import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,8 +17,9 @@ from anydepth.config import ModelConfig
 from anydepth.deploy.engines import on_engine
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
+from anydepth.infer.decoding import SearchOptions, never
 from anydepth.infer.engine import SearchBatch
+from anydepth.infer.search import run
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.native.engine import NativeModel
@@ -139,42 +143,47 @@ def test_a_trained_model_finds_the_same_with_scores(toy, beam):
 
 
 def test_beam_search_is_that_of_torch_on_the_same_numbers(toy):
-    """Searches over the core's own logits, one token at a time: whole lists are the same."""
+    """The search of `infer/` over the core's own logits: whole lists are the same."""
     ours = random_translator(toy.tokenizer)
     native = NativeModel(packed(ours.model))
-    sub, vocabulary = ours.menu["3-2"].subnetwork, ours.model.vocabulary
-    source = toy.as_read(toy.tokenizer.encode("le chat dort."))
-    options = SearchOptions(beam=3, nbest=3, length_penalty=0.6)
-    found = native.search(sub, SearchBatch([source], [6]), options)[0]
+    texts = ["le chat dort.", "un grand chien voit le petit oiseau.", "zut !"]
+    for entry in ours.menu:
+        for text, options in product(
+            texts,
+            (
+                SearchOptions(beam=3, nbest=3, length_penalty=0.6),
+                SearchOptions(beam=4, nbest=2, length_penalty=0.0, min_length=3),
+                SearchOptions(beam=1, length_penalty=1.0),
+            ),
+        ):
+            source = toy.as_read(toy.tokenizer.encode(text))
+            steps = StepsOfCore(native, entry.subnetwork, source, ours.model.vocabulary)
+            (expected,) = run(steps, [9], options)
+            (found,) = native.search(entry.subnetwork, SearchBatch([source], [9]), options)
+            assert [(one.tokens, one.ended) for one in found] == [(one.tokens, one.ended) for one in expected]
+            assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
 
-    def next_scores(prefix: tuple[int, ...]) -> np.ndarray:
-        logits = native.logits(sub, source, [Tokenizer.BOS, *prefix], vocabulary, 1)[-1].astype(np.float64)
-        logits[: Tokenizer.EOS] = -np.inf
-        return logits - np.logaddexp.reduce(logits)
 
-    going, finished = [((), 0.0)], []
-    for length in range(1, 7):
-        extended = []
-        for prefix, score in going:
-            scores = next_scores(prefix)
-            if length == 1:
-                scores[Tokenizer.EOS] = -np.inf
-            extended += [(score + scores[token], (*prefix, token)) for token in np.argsort(-scores)[:6].tolist()]
-        extended.sort(key=lambda one: -one[0])
-        penalty = ((5 + length) / 6) ** 0.6
-        going = []
-        for rank, (score, tokens) in enumerate(extended[:6]):
-            if tokens[-1] != Tokenizer.EOS and len(going) < 3:
-                going.append((tokens, score))
-            elif tokens[-1] == Tokenizer.EOS and rank < 3 and len(going) < 3:
-                finished.append((tokens[:-1], score / penalty, True))
-        if length == 6 and len(finished) < 3:
-            finished += [(tokens, score / penalty, False) for tokens, score in going]
-        if len(finished) >= 3:
-            break
-    expected = sorted(finished, key=lambda one: -one[1])[:3]
-    assert [(one.tokens, one.ended) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
-    assert [one.score for one in found] == pytest.approx([score for _, score, _ in expected], abs=1e-4)
+class StepsOfCore:
+    """`Steps` of one sentence whose logits the core computes, from the beginning at each step."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, native: NativeModel, sub: SubNetwork, source: list[int], vocabulary: int) -> None:
+        self.native, self.sub, self.source, self.vocabulary = native, sub, source, vocabulary
+        self.prefixes: list[list[int]] = [[]]
+
+    def step(self, tokens_r: torch.Tensor) -> torch.Tensor:
+        rows = zip(self.prefixes, tokens_r.tolist(), strict=True)
+        self.prefixes = [[*prefix, token] for prefix, token in rows]
+        logits = [self.native.logits(self.sub, self.source, p, self.vocabulary, 1)[-1] for p in self.prefixes]
+        return never(torch.from_numpy(np.stack(logits)))
+
+    def keep_rows(self, rows: torch.Tensor) -> None:
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+
+    def keep_sentences(self, sentences: torch.Tensor) -> None:
+        pass
 
 
 def test_the_score_of_greedy_search_is_that_of_its_logits(toy):
@@ -244,3 +253,32 @@ def test_a_copy_of_a_model_folder_needs_nothing_else(toy_run, tmp_path):
     shutil.copytree(toy_run / "model", tmp_path / "model")
     loaded = anydepth.load(tmp_path / "model", engine="native")
     assert loaded.translate(["le chat dort.", "un chien voit le chat."]) == ["the cat sleeps.", "a dog sees the cat."]
+
+
+@pytest.mark.parametrize(
+    ("missing", "engine"), [(["native._core"], "ctranslate2 int8"), (["native._core", ""], "torch")]
+)
+def test_where_it_was_not_built_auto_takes_another_and_doctor_says_so(toy_run, missing, engine):
+    """As after an installation without a compiler, and with CTranslate2 or without it."""
+    script = f"""
+import sys
+sys.modules["anydepth.native._core"] = None
+if {"" in missing}:
+    sys.modules["ctranslate2"] = None
+import anydepth
+from anydepth.deploy.doctor import examine
+loaded = anydepth.load({str(toy_run)!r}, engine="auto")
+print(loaded.engine.name, loaded.translate(["le chat dort."])[0])
+found = examine()
+print(found.facts["engines and extras"]["native"], [line for line in found.advice if "compiler" in line])
+try:
+    anydepth.load({str(toy_run)!r}, engine="native")
+except anydepth.UserError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    first, second, third = done.stdout.splitlines()
+    assert first == f"{engine} the cat sleeps."
+    assert "missing" in second
+    assert "needs a C++ compiler" in second
+    assert "was not built" in third

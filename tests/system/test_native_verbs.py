@@ -24,7 +24,9 @@ def listed(model, tmp_path_factory):
     return anydepth("shortlist", model, "--source", folder / "train.fr", "--target", folder / "train.en"), folder
 
 
-@pytest.mark.parametrize("options", [(), ("--speculate",), ("--beam", "3"), ("--batch-size", "1", "--threads", "1")])
+@pytest.mark.parametrize(
+    "options", [(), ("--speculate", "--batch-size", "1"), ("--beam", "3"), ("--batch-size", "1", "--threads", "1")]
+)
 def test_translate_runs_on_it(model, options):
     done = anydepth("translate", model, "--engine", "native", "--depth", "2-2", *options, stdin=TEXT)
     assert (done.returncode, done.stdout) == (0, EXPECTED), done.stderr

@@ -66,7 +66,7 @@ Engine = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: float32]",
+        help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: that of the engine]",
         show_default=False,
     ),
 ]
@@ -114,7 +114,7 @@ def load_translator(
     target: str | None = None,
     engine: str = "torch",
     quantize: str | None = None,
-    **more: bool,
+    **more: int,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
     from anydepth.deploy.engines import on_engine

@@ -60,7 +60,7 @@ def _print_table(rows: "list[Timed]", ways: list[str]) -> None:
     table = plain_table(console, "", "depth", "batch", *(f"{way}, ms" for way in ways), "native against ctranslate2")
     for row in rows:
         times = [f"{row.milliseconds[way]:.2f}" if way in row.milliseconds else "-" for way in ways]
-        best = min((value for way, value in row.milliseconds.items() if way.startswith("native")), default=None)
+        best = row.milliseconds.get("native")
         peer = row.milliseconds.get("ctranslate2 int8")
         ratio = "-" if best is None or peer is None else f"{peer / best:.2f}x"
         table.add_row(row.depth, str(row.batch_size), *times, ratio)

@@ -52,7 +52,8 @@ def calibrate(
     from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize)
+    more = {"together": batch_size}
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

@@ -39,6 +39,8 @@ def runner_of(
     if name == "ray":
         from anydepth.deploy.on_ray import OnRay
 
+        if engine == "auto":
+            raise UserError("machines might take different engines with auto: name one, such as --engine native")
         if address is not None and workers is not None:
             raise UserError("a cluster has its own workers: leave out --workers, or --address")
         return OnRay(address, workers, device, threads or 1, engine, quantize).started()

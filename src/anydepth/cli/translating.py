@@ -98,12 +98,17 @@ def translate(
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
-    more = {"speculate": speculate, "shortlist": shortlist}
     if speculate and beam > 1:
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
+    if speculate and together > 1:
+        errors.print(
+            f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
+            "sentence sooner"
+        )
+    more = {"speculate": speculate, "shortlist": shortlist, "together": together}
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,

@@ -16,6 +16,7 @@ from anydepth.native.library import kernels, library
 
 Quantization = str | None
 AUTO = "auto"
+BEHIND_IN_BATCHES, MANY = frozenset({"avx2"}), 8  # there CTranslate2 takes 0.8 times as long (docs/lab-notes.md)
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class EngineOptions:
     quantization: Quantization = None
     speculate: bool = False  # the first layers draft, all of them verify
     shortlist: bool = False  # search among the outputs that a source suggests
+    together: int = 1  # sentences that will run at once, for `auto`
 
 
 def _torch(translator: Translator, options: EngineOptions) -> Engine:
@@ -59,7 +61,9 @@ def _native(translator: Translator, options: EngineOptions) -> Engine:
     device = next(translator.model.parameters()).device
     if device.type != "cpu":
         raise UserError(f"the native engine runs on CPUs, not on {device}: give --device cpu, or --engine torch")
-    known = Shortlist.of(translator) if options.shortlist else Shortlist.find(translator)
+    known = Shortlist.of(translator) if options.shortlist else None
+    if options.speculate and known is None:
+        known = Shortlist.find(translator)  # for the drafts
     return NativeEngine(
         translator.model,
         translator.menu,
@@ -73,12 +77,15 @@ def _native(translator: Translator, options: EngineOptions) -> Engine:
 def _auto(translator: Translator, options: EngineOptions) -> Engine:
     """The fastest one that is here and runs all depths of the model."""
     why_not = why_not_native(translator)
+    on_cpu = next(translator.model.parameters()).device.type == "cpu"
+    converts = on_cpu and find_spec("ctranslate2") is not None and _converts(translator)
     if why_not is None and options.quantization in (None, "int8"):
-        return _native(translator, options)
+        in_batches = kernels() in BEHIND_IN_BATCHES and options.together >= MANY
+        if options.speculate or not (in_batches and converts):
+            return _native(translator, options)
     if options.speculate:
         raise UserError(f"--speculate needs the native engine: {why_not or 'which computes in int8'}")
-    on_cpu = next(translator.model.parameters()).device.type == "cpu"
-    if on_cpu and find_spec("ctranslate2") is not None and _converts(translator):
+    if converts:
         from anydepth.deploy.ctranslate2_format import available
 
         fastest = "int8" if "int8" in available() else "float32"
@@ -95,12 +102,13 @@ ENGINES: dict[str, Callable[[Translator, EngineOptions], Engine]] = {
 
 
 def on_engine(
-    translator: Translator, name: str, threads: int | None = None, quantization: Quantization = None, **more: bool
+    translator: Translator, name: str, threads: int | None = None, quantization: Quantization = None, **more: int
 ) -> Translator:
     """The translator, run by the engine of this name; `more` are the others of `EngineOptions`."""
     if name not in ENGINES:
         raise UserError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
-    return translator.on(ENGINES[name](translator, EngineOptions(threads, quantization, **more)))
+    options = EngineOptions(threads, quantization, **more)  # type: ignore[arg-type]
+    return translator.on(ENGINES[name](translator, options))
 
 
 def why_not_native(translator: Translator) -> str | None:

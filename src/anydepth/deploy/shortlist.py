@@ -1,8 +1,9 @@
 """Which outputs a source suggests: most of the vocabulary never follows from a sentence, and need not be computed.
 
-For each sub-word of the source the most probable sub-words of the target, by a word alignment model (IBM Model 1,
-Brown et al. 1993) of the training corpus, and some that are always possible: the most frequent ones, single
-characters and bytes. `shortlist.safetensors` in the model folder has it; CTranslate2 has the same as its vmap.
+For each sub-word of the source itself, as names are copied, and the most probable sub-words of the target, by a word
+alignment model (IBM Model 1, Brown et al. 1993) of the training corpus; and some that are always possible: the most
+frequent ones, single characters and bytes. `shortlist.safetensors` in the model folder has it; CTranslate2 has the same
+as its vmap.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,9 @@ NAME = "shortlist.safetensors"
 VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
 ROUNDS = 4  # of expectation maximisation
-MOST_LINKS = 20_000_000  # pairs of a source and a target sub-word in one sentence; text beyond is left out
+MOST_LINKS = (
+    20_000_000  # pairs of a source and a target sub-word in one sentence: of more text every second is taken, ...
+)
 HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
 
 
@@ -43,7 +46,7 @@ class Shortlist:
         return ShortlistArrays(self.always, self.offsets, self.outputs)
 
     def candidates(self, source: Sequence[int]) -> set[int]:
-        found = {Tokenizer.EOS, *self.always.tolist()}
+        found = {Tokenizer.EOS, *self.always.tolist(), *(token for token in source if token >= Tokenizer.EOS)}
         for token in set(source):
             found.update(self.outputs[self.offsets[token] : self.offsets[token + 1]].tolist())
         return found
@@ -89,9 +92,9 @@ class Shortlist:
         """As CTranslate2 reads it: a line for each source sub-word, and one for none, with what is always possible."""
         rows = [("", self.always)]
         rows += [
-            (names[i], self.outputs[start:end])
+            (names[i], np.unique([i, *self.outputs[start:end]]))
             for i, (start, end) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True))
-            if end > start
+            if i > Tokenizer.EOS
         ]
         return "".join(f"{key}\t{' '.join(names[i] for i in ids)}\n" for key, ids in rows)
 
@@ -145,20 +148,26 @@ def _links(
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]] | None, NDArray[np.int64]]:
     """For each pair of sub-words in a sentence its key, source x vocabulary + target, and the number of the target
     place; and how often each target sub-word occurs."""
-    keys: list[NDArray[np.int64]] = []
-    places: list[NDArray[np.int64]] = []
-    counts = np.zeros(vocabulary, np.int64)
-    total = place = 0
-    for source, target in encoded:
-        of_source, of_target = np.unique(source).astype(np.int64), np.array(target, np.int64)
-        keys.append((of_source[:, None] * vocabulary + of_target[None, :]).ravel())
-        places.append(np.tile(np.arange(place, place + len(target)), len(of_source)))
-        place += len(target)
-        total += len(keys[-1])
-        np.add.at(counts, of_target, 1)
-        if total > MOST_LINKS:
-            break
-    return ((np.concatenate(keys), np.concatenate(places)) if keys else None), counts
+    pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    total, every = 0, 1
+    for number, (source, target) in enumerate(encoded):
+        if number % every:
+            continue
+        pairs.append((np.unique(source).astype(np.int64), np.array(target, np.int64)))
+        total += len(pairs[-1][0]) * len(target)
+        if total > MOST_LINKS:  # go on with half of them, so that all of the corpus counts alike
+            pairs, every = pairs[::2], 2 * every
+            total = sum(len(of_source) * len(of_target) for of_source, of_target in pairs)
+    if not pairs:
+        return None, np.zeros(vocabulary, np.int64)
+    starts = np.cumsum([0, *(len(target) for _, target in pairs)])
+    keys = [(source[:, None] * vocabulary + target[None, :]).ravel() for source, target in pairs]
+    places = [
+        np.tile(np.arange(start, start + len(target)), len(source))
+        for start, (source, target) in zip(starts, pairs, strict=False)
+    ]
+    counts = np.bincount(np.concatenate([target for _, target in pairs]), minlength=vocabulary)
+    return (np.concatenate(keys), np.concatenate(places)), counts
 
 
 def _model_1(

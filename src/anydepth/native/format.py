@@ -21,6 +21,7 @@ from anydepth.model import Transformer
 from anydepth.model.stack import Stack
 
 MAGIC, VERSION = b"ANYDEPTH", 1
+MOST_FFN = 131_072  # sums of more products would not fit in 32 bits
 NORMS = ("layer", "post", "none")
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh")
 RESIDUALS = ("plain", "rezero", "dlcl")
@@ -32,6 +33,8 @@ def check_runs(config: ModelConfig, sub: SubNetwork | None = None) -> None:
         raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
     if config.halting:
         raise UserError("words of this model halt by a unit that the native engine does not have: use --engine torch")
+    if config.ffn > MOST_FFN:
+        raise UserError(f"the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use --engine torch")
     if sub is not None and sub.by_word and config.residual == "dlcl":
         raise UserError("the native engine cannot run words at their own depths with dlcl: use --engine torch")
 

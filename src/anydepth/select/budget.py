@@ -154,12 +154,12 @@ def within_budget(
             f"of those: run {command}"
         )
     swept_on = str(on.get("engine", "torch"))
-    bound = (swept_on, engine) == ("torch", "native")  # which is faster: what torch keeps, it keeps
+    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device == "cpu"  # the slowest: others keep it, too
     if swept_on != engine and not bound:
         raise UserError(
             f"the times of this model's sweep are those of {swept_on}, and say nothing of {engine}: run {command}"
         )
-    slower = f", and {engine} is faster: a deeper one may fit as well" if bound else ""
+    slower = f", and {engine} is faster: a deeper one may fit as well" if swept_on != engine else ""
     say(
         f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere{slower}; "
         f"for exact ones run {command}"
@@ -205,8 +205,7 @@ def _command(translator: Measured, device: str, threads: int, beam: int, batch_s
     if batch_size not in (1, DEFAULT_BATCH_SIZE):
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
-    if engine != "torch":
-        command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
+    command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
     if device == "cpu" and torch.cuda.is_available():
         command += " --device cpu"
     return f"`{command}`"

@@ -19,9 +19,9 @@ for model in plain dense after recurrent; do
     echo "$model with $kernels: $(wc -l < "$work/$model.$kernels") outputs"
   done
 done
-# Damaged files are refused, whole lines of output or not: never a crash. Exit code 1 is a refusal.
+# Damaged files are refused, exit code 1, or are models all the same: never a crash.
 "$python" - "$work/models/plain" "$work/damaged" <<'PYTHON'
-import random, sys
+import random, struct, sys, zlib
 from pathlib import Path
 data, rng = Path(sys.argv[1]).read_bytes(), random.Random(1)
 for number in range(60):
@@ -30,12 +30,14 @@ for number in range(60):
         damaged = damaged[: rng.randrange(len(data))]
     else:
         damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    if number % 3 == 0:  # with the checksum put right, so that what is behind it is reached
+        damaged = damaged[:-4] + struct.pack("<I", zlib.crc32(damaged[:-4]))
     Path(f"{sys.argv[2]}.{number}").write_bytes(damaged)
     Path(f"{sys.argv[2]}.{number}.sizes").write_text("2 3 61\n")
 PYTHON
 for damaged in "$work"/damaged.*; do
   case $damaged in *.sizes) continue ;; esac
   code=0; "$work/drive" "$damaged" > "$work/said" || code=$?
-  if [ $code != 1 ] || ! grep -q '^refused: the file' "$work/said"; then echo "$damaged: exit code $code"; cat "$work/said"; exit 1; fi
+  if [ $code -gt 1 ]; then echo "$damaged: exit code $code"; cat "$work/said"; exit 1; fi
 done
-echo "60 damaged files were refused"
+echo "60 damaged files did no harm"

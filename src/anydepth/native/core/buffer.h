@@ -7,6 +7,13 @@
 
 namespace anydepth {
 
+// Memory that begins at a multiple of `alignment`, to be given back with std::free; or an exception.
+inline void* aligned_memory(size_t alignment, size_t bytes) {
+  void* found = nullptr;
+  if (posix_memalign(&found, alignment, bytes ? bytes : 1) != 0) throw std::bad_alloc();
+  return found;
+}
+
 // Memory that grows and is kept: rows of numbers that begin at a cache line.
 template <class T>
 class Buffer {
@@ -14,8 +21,7 @@ class Buffer {
   T* get(size_t count) {
     if (count > size_) {
       size_ = count;
-      memory_.reset(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64)));
-      if (!memory_) throw std::bad_alloc();
+      memory_.reset(static_cast<T*>(aligned_memory(64, count * sizeof(T))));
     }
     return memory_.get();
   }

@@ -70,6 +70,7 @@ struct Target {
 
 struct Kernels {
   const char* name;
+  float row_cost;  // of one more row beside a few, as a share of one: next to nothing where reading weights takes the time
   bool flips;  // whether the sign bits of matrices are flipped: as unsigned numbers they are then 128 larger
 
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, float* middle, int32_t* sum);

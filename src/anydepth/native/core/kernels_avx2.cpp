@@ -131,7 +131,7 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 namespace anydepth {
 
 const Kernels* avx2_kernels() {
-  static const Kernels kernels = {"avx2", false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx2", 0.3f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
   static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   return runs ? &kernels : nullptr;
 }

@@ -192,7 +192,7 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 namespace anydepth {
 
 const Kernels* avx512_kernels() {
-  static const Kernels kernels = {"avx512-vnni", true, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx512-vnni", 0.05f, true, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512vnni");

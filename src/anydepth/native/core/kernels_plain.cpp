@@ -59,7 +59,7 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 }  // namespace
 
 const Kernels* plain_kernels() {
-  static const Kernels kernels = {"plain", false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"plain", 1.0f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
   return &kernels;
 }
 

@@ -1,6 +1,8 @@
 // Reading a model. The order of everything in the file follows from its header; native/format.py writes it.
 #include "model.h"
 
+#include "buffer.h"
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +20,8 @@ constexpr char MAGIC[8] = {'A', 'N', 'Y', 'D', 'E', 'P', 'T', 'H'};
 constexpr int32_t VERSION = 1;
 constexpr size_t LINE = 64;             // matrices begin at a cache line
 constexpr size_t HUGE_PAGE = 2u << 20;  // large pages: streaming through weights misses fewer translations of addresses
-constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 262144, MOST_TOKENS = 1 << 24, MOST_PLACES = 1 << 20;
+// With more inputs than MOST_FFN, sums of products would not fit in 32 bits.
+constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24, MOST_PLACES = 1 << 20;
 
 uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
   static const auto table = [] {
@@ -74,8 +77,7 @@ class Reader {
 
   void allocate() {
     const size_t size = (needed_ + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    model_.arena = static_cast<uint8_t*>(std::aligned_alloc(size >= 4 * HUGE_PAGE ? HUGE_PAGE : 4096, size));
-    if (model_.arena == nullptr) throw Error("there is not enough memory for the model");
+    model_.arena = static_cast<uint8_t*>(aligned_memory(size >= 4 * HUGE_PAGE ? HUGE_PAGE : 4096, size));
     model_.arena_size = size;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (size >= 4 * HUGE_PAGE) madvise(model_.arena, size, MADV_HUGEPAGE);

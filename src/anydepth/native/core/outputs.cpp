@@ -12,6 +12,7 @@ Outputs::Outputs(const Model& model, const int32_t* sources, int count) : matrix
   std::vector<bool> there(model.vocabulary);
   there[EOS] = true;
   for (const int32_t token : list.always) there[token] = true;
+  for (int i = 0; i < count; ++i) there[sources[i]] = true;  // names are copied
   for (int i = 0; i < count; ++i)
     for (int j = list.offsets[sources[i]]; j < list.offsets[sources[i] + 1]; ++j) there[list.outputs[j]] = true;
   for (int token = EOS; token < model.vocabulary; ++token)

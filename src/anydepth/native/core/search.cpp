@@ -96,7 +96,8 @@ class Search {
     const float base = s.going[row].score - total;
     best_.clear();
     float threshold = -std::numeric_limits<float>::infinity();
-    const int from = outputs.first() + (length <= options_.min_length ? 1 : 0);
+    const bool only_end = outputs.count() - outputs.first() < 2;
+    const int from = outputs.first() + (length <= options_.min_length && !only_end ? 1 : 0);
     for (int i = kernels_.next_above(logits, from, outputs.count(), threshold); i < outputs.count();
          i = kernels_.next_above(logits, i + 1, outputs.count(), threshold)) {
       const auto place = std::upper_bound(best_.begin(), best_.end(), logits[i], [](float x, const auto& b) { return x > b.first; });

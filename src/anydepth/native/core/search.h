@@ -26,10 +26,14 @@ struct Candidate {
   bool ended;
 };
 
-// How often drafts have been right, over all sentences of a model.
-constexpr float AT_FIRST = 0.8f;
+// How often drafts have been right, over all sentences of a model: of each depth, near enough.
 struct Acceptance {
-  std::atomic<float> rate{AT_FIRST};
+  Acceptance() {
+    for (auto& one : rates) one = 0.8f;
+  }
+  std::atomic<float>& rate(int layers, int draft_layers) { return rates[(layers * 31 + draft_layers) % 256]; }
+
+  std::atomic<float> rates[256];
   std::atomic<int64_t> drafted{0}, accepted{0}, passes{0}, tokens{0};
 };
 

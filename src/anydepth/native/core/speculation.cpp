@@ -13,14 +13,15 @@ namespace anydepth {
 namespace {
 
 constexpr float SURE = 0.5f;       // how far, in logits, a drafted token is ahead of the next if drafting goes on
-constexpr float ROW = 0.03f;       // what one more row costs in a pass, as a share of the pass
 constexpr float MEMORY = 0.02f;    // how fast the rate of acceptance forgets
 constexpr float HOPE = 0.002f;     // how fast, where drafting does not pay, it comes to be tried again
+constexpr float BEST = 0.97f;      // the rate that is then hoped for
 
 // What runs cost, by the weights that they read: reading those is what takes the time.
 struct Costs {
   float draft;  // one drafted token, beside the pass of one position through everything
   float rest;   // verifying
+  float row;    // one more row in a pass, as a share of the pass
 
   Costs(const Model& model, const SubNetwork& sub, int draft_layers, const Outputs& outputs, const Outputs& draft_outputs) {
     const auto bytes = [&](int from, int to) {
@@ -35,6 +36,7 @@ struct Costs {
     const int places = static_cast<int>(sub.decoder.size());
     const double first = bytes(0, draft_layers), others = bytes(draft_layers, places) + static_cast<double>(outputs.matrix().bytes());
     const double all = first + others;
+    row = model.kernels->row_cost;
     draft = static_cast<float>((first + static_cast<double>(draft_outputs.matrix().bytes())) / all);
     rest = static_cast<float>(others / all);
   }
@@ -43,7 +45,7 @@ struct Costs {
   float gain(int count, float rate) const {
     float expected = 0.0f, right = 1.0f;
     for (int i = 0; i < count; ++i, right *= rate) expected += right;
-    return expected / (static_cast<float>(count) * draft + rest * (1.0f + ROW * static_cast<float>(count - 1)));
+    return expected / (static_cast<float>(count) * draft + rest * (1.0f + row * static_cast<float>(count - 1)));
   }
 
   int best_length(float rate) const {
@@ -66,12 +68,12 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
   runner.states(LONGEST_DRAFT);
   std::vector<int32_t> tokens, slots, drafts;
   std::vector<std::vector<int32_t>> slots_of(LONGEST_DRAFT);
-  float score = 0.0f, rate = acceptance.rate.load(std::memory_order_relaxed);
+  float score = 0.0f, rate = acceptance.rate(places, draft_layers).load(std::memory_order_relaxed);
   for (bool done = false, ended = false; !done;) {
     const int position = static_cast<int>(tokens.size()), left = limit - position;
     const bool fixed = options.draft_length > 0;
     int count = std::min(fixed ? options.draft_length : costs.best_length(rate), left);
-    if (count == 1) rate += HOPE * (AT_FIRST - rate);
+    if (count == 1) rate += HOPE * (BEST - rate);
 
     // Row i is at position + i: the token before it is known for the first and drafted for the others.
     std::vector<Row> rows;
@@ -114,7 +116,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       acceptance.accepted.fetch_add(1, std::memory_order_relaxed);
     }
     if (done) {
-      acceptance.rate.store(rate, std::memory_order_relaxed);
+      acceptance.rate(places, draft_layers).store(rate, std::memory_order_relaxed);
       return {{std::move(tokens), score, ended}};
     }
   }
