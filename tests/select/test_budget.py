@@ -191,7 +191,8 @@ def test_a_note_where_the_batches_are_far_from_those_calibrated(translator, batc
 
 def test_without_any_figures_it_says_how_to_get_them(translator):
     assert not any(entry.cost for entry in translator.menu)
-    with pytest.raises(UserError, match=rf"run `anydepth calibrate \S+model .*--threads {torch.get_num_threads()} --engine torch`$"):
+    command = rf"`anydepth calibrate \S+model .*--threads {torch.get_num_threads()} --engine torch`"
+    with pytest.raises(UserError, match=rf"run {command}$"):
         within_budget(translator, "20ms")
     with pytest.raises(UserError, match="--beam 4 --batch-size 100"):
         within_budget(translator, "20ms", beam=4, batch_size=100)

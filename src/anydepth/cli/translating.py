@@ -102,13 +102,13 @@ def translate(
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
+    more = {"speculate": speculate, "shortlist": shortlist, "together": together}
+    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     if speculate and together > 1:
         errors.print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
             "sentence sooner"
         )
-    more = {"speculate": speculate, "shortlist": shortlist, "together": together}
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,
