@@ -52,7 +52,7 @@ def test_drafts_that_are_mostly_wrong_do_no_harm(toy, changes):
 
 def test_drafting_as_it_pays_gives_the_same(toy):
     """A deep decoder of shared weights, whose first layer drafts: whether it pays, the engine decides by itself."""
-    model = random_translator(toy.tokenizer, decoder_layers=8, decoder_shared="all").model
+    model = random_translator(toy.tokenizer, decoder_layers=8, decoder_shared="all", ffn=8192).model
     menu = DepthMenu.of([SubNetwork.prefix(2, m) for m in (1, 8)])
     translator = Translator(model, toy.tokenizer, menu)
     plain, drafting = on_engine(translator, "native", 1), on_engine(translator, "native", 2, speculate=True)

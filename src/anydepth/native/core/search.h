@@ -26,7 +26,7 @@ struct Candidate {
   bool ended;
 };
 
-// How often drafts have been right, over all sentences of a model: of each depth, near enough.
+// How drafting goes, over all sentences of a model: of each depth how often a token of a pass is followed by another.
 struct Acceptance {
   Acceptance() {
     for (auto& one : rates) one = 0.8f;

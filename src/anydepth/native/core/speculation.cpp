@@ -13,46 +13,52 @@ namespace anydepth {
 namespace {
 
 constexpr float SURE = 0.5f;       // how far, in logits, a drafted token is ahead of the next if drafting goes on
-constexpr float MEMORY = 0.02f;    // how fast the rate of acceptance forgets
+constexpr float MEMORY = 0.02f;    // how fast the rate of further tokens forgets
 constexpr float HOPE = 0.002f;     // how fast, where drafting does not pay, it comes to be tried again
-constexpr float BEST = 0.97f;      // the rate that is then hoped for
+constexpr float BEST = 0.85f;      // the rate that is then hoped for
+constexpr float PAYS = 1.15f;      // the gain from which on it is worth it
 
-// What runs cost, by the weights that they read: reading those is what takes the time.
+// What runs cost, by the weights that they read: reading those is what takes the time, of large models at least. What a
+// row takes besides, in a layer and for its logits, is as if so many more bytes were read.
+constexpr double OF_LAYER = 64e3, OF_LOGITS = 256e3;
+
 struct Costs {
   float draft;  // one drafted token, beside the pass of one position through everything
-  float rest;   // verifying
-  float row;    // one more row in a pass, as a share of the pass
+  float rest;   // verifying one
+  float row;    // one more in the same pass, as a share of that
 
   Costs(const Model& model, const SubNetwork& sub, int draft_layers, const Outputs& outputs, const Outputs& draft_outputs) {
-    const auto bytes = [&](int from, int to) {
+    const auto layers = [&](int from, int to) {
       double total = 0;
       for (int place = from; place < to; ++place) {
         const Layer& l = model.decoder.own[model.decoder.pattern[sub.decoder[place]]];
         for (const Matrix* m : {&l.qkv, &l.attention_out, &l.cross_query, &l.cross_out, &l.up, &l.down})
           total += static_cast<double>(m->bytes());
+        total += OF_LAYER;
       }
       return total;
     };
+    const auto logits = [](const Outputs& of) { return static_cast<double>(of.matrix().bytes()) + OF_LOGITS; };
     const int places = static_cast<int>(sub.decoder.size());
-    const double first = bytes(0, draft_layers), others = bytes(draft_layers, places) + static_cast<double>(outputs.matrix().bytes());
-    const double all = first + others;
-    row = model.kernels->row_cost;
-    draft = static_cast<float>((first + static_cast<double>(draft_outputs.matrix().bytes())) / all);
-    rest = static_cast<float>(others / all);
+    const double first = layers(0, draft_layers), others = layers(draft_layers, places) + logits(outputs);
+    draft = static_cast<float>((first + logits(draft_outputs)) / (first + others));
+    rest = static_cast<float>(others / (first + others));
+    row = static_cast<float>(((places - draft_layers) * OF_LAYER + OF_LOGITS) / others) + model.kernels->row_cost;
   }
 
-  // Tokens per time, beside one at a time, if each of `count` drafts is right with this probability.
+  // Tokens per time, beside one at a time, if of at most `count` tokens each is followed by another with this
+  // probability. Drafts mostly end because they are not sure, so that about as many rows run as tokens come of them.
   float gain(int count, float rate) const {
-    float expected = 0.0f, right = 1.0f;
-    for (int i = 0; i < count; ++i, right *= rate) expected += right;
-    return expected / (static_cast<float>(count) * draft + rest * (1.0f + row * static_cast<float>(count - 1)));
+    float expected = 0.0f, reached = 1.0f;
+    for (int i = 0; i < count; ++i, reached *= rate) expected += reached;
+    return expected / (expected * draft + rest * (1.0f + row * (expected - 1.0f)));
   }
 
   int best_length(float rate) const {
     int best = 1;
     for (int count = 2; count <= LONGEST_DRAFT; ++count)
       if (gain(count, rate) > gain(best, rate)) best = count;
-    return gain(best, rate) > 1.02f ? best : 1;
+    return gain(best, rate) > PAYS ? best : 1;
   }
 };
 
@@ -77,6 +83,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
 
     // Row i is at position + i: the token before it is known for the first and drafted for the others.
     std::vector<Row> rows;
+    bool unsure = false;
     drafts.clear();
     slots.assign(position, 0);
     for (int i = 0; i < count; ++i) {
@@ -89,7 +96,8 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       if (i + 1 == count) break;
       const float* logits = runner.logits(draft_outputs, 1, i);
       const Best guess = best_of(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
-      if (guess.token == EOS || (!fixed && guess.margin < SURE)) break;
+      unsure = !fixed && guess.margin < SURE;
+      if (guess.token == EOS || unsure) break;
       drafts.push_back(guess.token);
     }
     const int run = static_cast<int>(rows.size());
@@ -108,7 +116,10 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
         done = true;
         break;
       }
-      if (i + 1 == run) break;
+      if (i + 1 == run) {
+        if (unsure) rate -= MEMORY * rate;  // as good as wrong: no more tokens come of this pass
+        break;
+      }
       const bool right = best.token == drafts[i];
       rate += MEMORY * ((right ? 1.0f : 0.0f) - rate);
       acceptance.drafted.fetch_add(1, std::memory_order_relaxed);
