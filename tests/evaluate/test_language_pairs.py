@@ -84,7 +84,7 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
 
 
 def test_how_to_calibrate_names_the_pair(folder):
-    with pytest.raises(UserError, match=r"anydepth calibrate .* --from fr --to loud`"):
+    with pytest.raises(UserError, match=r"anydepth calibrate .* --from fr --to loud --engine torch`"):
         anydepth.load(folder).between(target="loud").within_budget("20ms")
 
 

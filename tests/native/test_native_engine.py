@@ -266,10 +266,11 @@ sys.modules["anydepth.native._core"] = None
 if {"" in missing}:
     sys.modules["ctranslate2"] = None
 import anydepth
-from anydepth.deploy.doctor import examine
+from anydepth.deploy.doctor import Findings, _engines
 loaded = anydepth.load({str(toy_run)!r}, engine="auto")
 print(loaded.engine.name, loaded.translate(["le chat dort."])[0])
-found = examine()
+found = Findings()
+_engines(found)
 print(found.facts["engines and extras"]["native"], [line for line in found.advice if "compiler" in line])
 try:
     anydepth.load({str(toy_run)!r}, engine="native")

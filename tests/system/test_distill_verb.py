@@ -49,7 +49,7 @@ def test_it_says_what_it_did_and_equals_translate(toy_run, corpus, whole, tmp_pa
                     "--batch-size", 32)  # fmt: skip
     counts, _usage = done.stderr.decode().splitlines()
     assert counts == "600 read, 600 kept, among them: source empty 2, source too long 1"
-    options = ("--beam", 4, "--length-penalty", 1, "--cut-long")
+    options = ("--beam", 4, "--length-penalty", 1, "--cut-long", "--engine", "torch")
     translated = anydepth("translate", toy_run, *options, stdin=corpus[0].read_bytes()).stdout
     assert (tmp_path / "out" / "distilled.en").read_bytes() == translated
     assert (tmp_path / "out" / "distilled.fr").read_bytes() == corpus[0].read_bytes()

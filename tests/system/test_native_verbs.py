@@ -24,9 +24,7 @@ def listed(model, tmp_path_factory):
     return anydepth("shortlist", model, "--source", folder / "train.fr", "--target", folder / "train.en"), folder
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--speculate", "--batch-size", "1"), ("--beam", "3"), ("--batch-size", "1", "--threads", "1")]
-)
+@pytest.mark.parametrize("options", [("--speculate", "--batch-size", "1", "--threads", "1"), ("--beam", "3")])
 def test_translate_runs_on_it(model, options):
     done = anydepth("translate", model, "--engine", "native", "--depth", "2-2", *options, stdin=TEXT)
     assert (done.returncode, done.stdout) == (0, EXPECTED), done.stderr
@@ -42,7 +40,7 @@ def test_a_shortlist_is_learnt_and_used(model, listed):
     assert done.returncode == 0, done.stderr
     assert "of the output is on their lists" in done.stdout.decode()
     assert (model / "shortlist.safetensors").is_file()
-    for options in (("--shortlist",), ("--shortlist", "--speculate"), ("--shortlist", "--engine", "ctranslate2")):
+    for options in (("--shortlist", "--speculate", "--batch-size", "1"), ("--shortlist", "--engine", "ctranslate2")):
         found = anydepth("translate", model, *options, stdin=TEXT)
         assert (found.returncode, found.stdout) == (0, EXPECTED), found.stderr
 
@@ -65,8 +63,6 @@ def test_bench_shows_every_engine_at_every_depth(model):
     assert [(row[0], row[1]) for row in rows] == [(d, b) for d in ("1-1", "1-2", "2-1", "2-2") for b in ("1", "3")]
     assert all(float(cell.removesuffix("x")) > 0 for row in rows for cell in row[2:] if cell != "-")
     assert "6 sentences" in lines[-1]
-    one = anydepth("bench", model, "--depth", "2-1", *options)
-    assert {line.split()[0] for line in one.stdout.decode().splitlines()[1:-1]} == {"2-1"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,6 @@ def test_bench_shows_every_engine_at_every_depth(model):
     [
         (("translate", "--speculate", "--beam", "2"), "--speculate is for greedy search"),
         (("translate", "--speculate", "--engine", "torch"), "--speculate is for --engine native"),
-        (("translate", "--engine", "native", "--quantize", "float16"), "computes in int8"),
         (("translate", "--engine", "warp"), "choose one of auto, native, ctranslate2, torch"),
         (("bench", "--depth", "9-9"), "9-9"),
     ],
