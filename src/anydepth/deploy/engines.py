@@ -16,7 +16,7 @@ from anydepth.native.library import kernels, library
 
 Quantization = str | None
 AUTO = "auto"
-BEHIND_IN_BATCHES, MANY = frozenset({"avx2"}), 8  # there CTranslate2 takes 0.8 times as long (docs/lab-notes.md)
+BEHIND_IN_BATCHES, MANY = frozenset({"avx2"}), 8  # there CTranslate2 takes 0.8 times as long (docs/results.md)
 
 
 @dataclass(frozen=True)
