@@ -6,6 +6,7 @@
 
 #if (defined(__x86_64__) || defined(__amd64__)) && defined(__GNUC__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 // After all headers: what is in those is shared with code that must run anywhere.
@@ -130,9 +131,15 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 
 namespace anydepth {
 
+// By the processor's own word: not every compiler knows the name of this feature.
+static bool has_half_precision() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
-  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_half_precision();
   return runs ? &kernels : nullptr;
 }
 
