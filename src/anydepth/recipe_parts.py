@@ -26,6 +26,7 @@ from anydepth.text import (
     mask_and_vocabulary,
     masked_batches,
 )
+from anydepth.text.augment import AugmentedStore, Augmenter
 from anydepth.text.encoding import Encoding
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
@@ -70,7 +71,11 @@ def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None
 
 def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
     data, tokens, seed = recipe.data, recipe.train.batch_tokens, recipe.train.seed
-    streams = [BatchStream(part.train, tokens, seed, data.is_labelled, part.spans) for part in prepared.parts]
+    stores = [part.train if data.augment is None else _augmented(data, prepared, part, seed) for part in prepared.parts]
+    streams = [
+        BatchStream(store, tokens, seed, data.is_labelled, part.spans)
+        for store, part in zip(stores, prepared.parts, strict=True)
+    ]
     sizes = [round(sum(span.pairs * span.weight for span in part.spans)) for part in prepared.parts]
     stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
     if token_depths is not None:
@@ -80,6 +85,18 @@ def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | No
     if not data.is_text:
         return stream
     return MaskedStream(stream, data.masked, *mask_and_vocabulary(prepared.tokenizer), seed)
+
+
+def _augmented(data: DataConfig, prepared: Prepared, part: PreparedPair, seed: int) -> AugmentedStore:
+    assert data.augment is not None
+    augmenter = Augmenter(data.augment, part.languages, seed)
+    return AugmentedStore(part.train, augmenter, _encoding(data, prepared, part))
+
+
+def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> Encoding:
+    symbol = None if part.tag is None else prepared.tokenizer.id_of(part.tag)
+    first = [*prepared.tokenizer.opening, *([] if symbol is None else [symbol])]
+    return Encoding(prepared.tokenizer, first, data.max_tokens, prepared.labels)
 
 
 def validator_of(
@@ -103,10 +120,8 @@ def _validation_set(
 ) -> ValidationSet:
     tokenizer = prepared.tokenizer
     pairs = part.valid_pairs[: recipe.train.valid_sentences]
-    symbol = None if part.tag is None else tokenizer.id_of(part.tag)
-    first = [*tokenizer.opening, *([] if symbol is None else [symbol])]
-    encoding = Encoding(tokenizer, first, recipe.data.max_tokens, prepared.labels)
-    sources = [first + ids for ids in encoding.sources([source for source, _ in pairs])]
+    encoding = _encoding(recipe.data, prepared, part)
+    sources = [encoding.first + ids for ids in encoding.sources([source for source, _ in pairs])]
     targets = encoding.targets([target for _, target in pairs])
     if recipe.data.is_text:
         batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)

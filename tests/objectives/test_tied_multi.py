@@ -60,9 +60,10 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_sampled_estimates_the_exact_loss_without_bias(model, batch, rule):
-    """The mean over many steps, and the mean gradient, come to the exact ones as the number of draws grows."""
-    exact, sampled = tied_multi(mode="exact", weights=rule), tied_multi(mode="sampled", weights=rule)
+@pytest.mark.parametrize("mode", ["sampled", "sampled-encoder"])
+def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule):
+    """The mean over many steps, and the mean gradient, come to the exact ones as the number of samples grows."""
+    exact, sampled = tied_multi(mode="exact", weights=rule), tied_multi(mode=mode, weights=rule)
     matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
@@ -77,12 +78,40 @@ def test_sampled_estimates_the_exact_loss_without_bias(model, batch, rule):
     assert float((gradient - target).norm() / target.norm()) < 0.14
 
 
+def sampled_exits(objective, batch, step):
+    n_b = objective._sample_encoder(batch, step)
+    return n_b, objective._sample_decoder(batch, step, n_b).view(batch.target_out.shape)
+
+
+def test_all_decoder_exits_vary_less_than_sampled_ones(model, batch):
+    def spread(mode):
+        objective = tied_multi(mode=mode)
+        return np.std([float(objective(model, batch, step).total.detach()) for step in range(200)])
+
+    assert spread("sampled-encoder") < spread("sampled")
+
+
+def test_all_decoder_exits_of_a_given_encoder_exit(model, batch):
+    """With one encoder exit nothing is left to sample, and the loss is the exact one."""
+    one = CONFIG.model_copy(update={"encoder_layers": 1})
+    torch.manual_seed(2)
+    model = Transformer(one, 40)
+    losses = [
+        make_objective(TiedMultiConfig(name="tied-multi", mode=mode, weights="linear"), one, 0.1, seed=1)(
+            model, batch, 3
+        )
+        for mode in ("exact", "sampled-encoder")
+    ]
+    torch.testing.assert_close(losses[1].total, losses[0].total)
+    torch.testing.assert_close(losses[1].parts["nll"], losses[0].parts["nll"])
+
+
 def test_exits_follow_the_weights():
     objective = tied_multi(weights="linear")
     batch = Batch.from_rows([[5]] * 400, [[6] * 19] * 400)
     counts = np.zeros((3, 2))
     for step in range(5):
-        n_b, m_bt = objective._draw(batch, step)
+        n_b, m_bt = sampled_exits(objective, batch, step)
         np.add.at(counts, (n_b[:, None].expand(m_bt.shape).numpy(), m_bt.numpy()), 1)
     np.testing.assert_allclose(counts / counts.sum(), objective.weights(), atol=0.02)
 
@@ -90,8 +119,8 @@ def test_exits_follow_the_weights():
 def test_draws_do_not_depend_on_the_rest_of_the_batch():
     objective = tied_multi()
     rows = [[5, 6]] * 6
-    whole = objective._draw(Batch.from_rows(rows, rows, np.arange(6)), step=3)
-    half = objective._draw(Batch.from_rows(rows[:3], rows[:3], np.array([4, 0, 2])), step=3)
+    whole = sampled_exits(objective, Batch.from_rows(rows, rows, np.arange(6)), step=3)
+    half = sampled_exits(objective, Batch.from_rows(rows[:3], rows[:3], np.array([4, 0, 2])), step=3)
     assert half[0].tolist() == [whole[0][i].item() for i in (4, 0, 2)]
     assert half[1].tolist() == [whole[1][i].tolist() for i in (4, 0, 2)]
 

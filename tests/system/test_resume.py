@@ -15,6 +15,8 @@ CHANGES = [
     "train.valid_every=10",
     "train.log_every=5",
     "model.dropout=0.2",
+    "train.optimiser=muon",
+    "data.augment={lower: 0.3, join: 0.2}",
 ]
 SETTINGS = [word for change in CHANGES for word in ("--set", change)]
 

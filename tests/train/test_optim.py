@@ -3,7 +3,14 @@ import torch
 
 from anydepth.config import TrainConfig
 from anydepth.objectives.base import ParameterGroup
-from anydepth.train.optim import learning_rate, make_optimisers, optimiser_tensors, restore_optimisers
+from anydepth.train.optim import (
+    Muon,
+    learning_rate,
+    make_optimisers,
+    optimiser_tensors,
+    orthogonalise,
+    restore_optimisers,
+)
 
 
 def test_inverse_sqrt_by_hand():
@@ -18,6 +25,13 @@ def test_linear_would_reach_zero_after_the_last_step():
     assert learning_rate(50, config) == pytest.approx(0.002)
     assert learning_rate(200, config) == pytest.approx(0.002)
     assert learning_rate(299, config) == pytest.approx(0.00002)
+
+
+def test_stable_then_decaying():
+    config = TrainConfig(rate=0.004, warmup=100, schedule="wsd", decay=0.2, steps=1000)
+    assert [learning_rate(step, config) for step in (50, 100, 500, 800)] == pytest.approx([0.002, 0.004, 0.004, 0.004])
+    assert learning_rate(901, config) == pytest.approx(0.002)
+    assert learning_rate(1000, config) == pytest.approx(0.00002)
 
 
 def test_no_warmup():
@@ -54,3 +68,71 @@ def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
     again = make_optimisers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(rate=0.01))
     restore_optimisers(again, kept)
     assert torch.equal(optimiser_tensors(again)["gate/exp_avg"], kept["gate/exp_avg"])
+
+
+def test_singular_values_come_near_one():
+    torch.manual_seed(1)
+    matrices = torch.randn(3, 40, 16) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1, 1)
+    values = torch.linalg.svdvals(orthogonalise(matrices))
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    alignment = ((left @ right) * orthogonalise(matrices)).sum((1, 2)) / 16
+    assert alignment.min() > 0.8  # with the nearest orthogonal matrix
+
+
+def test_muon_takes_the_steps_of_pytorchs():
+    """Which orthogonalises in bfloat16, hence the tolerance."""
+    torch.manual_seed(2)
+    start, gradients = torch.randn(24, 16), torch.randn(5, 24, 16)
+    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    muon = Muon({"encoder.layers.0.ffn_up.weight": ours}, momentum=0.9, weight_decay=0.1)
+    reference = torch.optim.Muon([theirs], lr=0.02, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for gradient in gradients:
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        for group in muon.param_groups:
+            group["lr"] = 0.02
+        muon.step()
+        reference.step()
+    moved = (theirs - start).detach()
+    assert ((ours - start).detach() - moved).norm() / moved.norm() < 0.02
+
+
+def test_stacked_matrices_are_orthogonalised_one_by_one():
+    torch.manual_seed(3)
+    parts = [torch.randn(8, 8) for _ in range(3)]
+    whole = torch.nn.Parameter(torch.zeros(24, 8))
+    apart = [torch.nn.Parameter(torch.zeros(8, 8)) for _ in range(3)]
+    named = {"encoder.layers.0.attention_qkv.weight": whole}
+    named |= {f"encoder.layers.{i}.attention_out.weight": part for i, part in enumerate(apart)}
+    whole.grad = torch.cat(parts)
+    for parameter, gradient in zip(apart, parts, strict=True):
+        parameter.grad = gradient
+    muon = Muon(named, momentum=0.9, weight_decay=0.0)
+    for group in muon.param_groups:
+        group["lr"] = 1.0
+    muon.step()
+    torch.testing.assert_close(whole.detach(), torch.cat([part.detach() for part in apart]))
+
+
+def test_muon_is_for_matrices_inside_layers_and_adam_for_the_rest():
+    config = TrainConfig(optimiser="muon", rate=0.01, muon_factor=3.0)
+    named = {
+        "encoder.layers.0.ffn_up.weight": torch.nn.Parameter(torch.ones(4, 2)),
+        "encoder.layers.0.ffn_up.bias": torch.nn.Parameter(torch.ones(4)),
+        "target_embedding.weight": torch.nn.Parameter(torch.ones(5, 2)),
+    }
+    muon, adam = make_optimisers(named, [], config)
+    assert list(muon.named) == ["encoder.layers.0.ffn_up.weight"]
+    assert isinstance(adam.optimiser, torch.optim.AdamW)
+    muon.set_rate(0.01)
+    assert muon.optimiser.param_groups[0]["lr"] == pytest.approx(0.03)
+    for parameter in named.values():
+        parameter.grad = torch.ones_like(parameter)
+    for one in (muon, adam):
+        one.optimiser.step()
+    kept = {name: value.clone() for name, value in optimiser_tensors([muon, adam]).items()}
+    again = make_optimisers(named, [], config)
+    restore_optimisers(again, kept)
+    assert optimiser_tensors(again).keys() == kept.keys()
+    assert all(torch.equal(value, kept[name]) for name, value in optimiser_tensors(again).items())

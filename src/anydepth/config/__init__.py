@@ -3,7 +3,7 @@
 Run `python -m anydepth.config` to print this as the table in docs/recipe-keys.md.
 """
 
-from anydepth.config.data import CorpusConfig, DataConfig, PairConfig
+from anydepth.config.data import AugmentConfig, CorpusConfig, DataConfig, PairConfig
 from anydepth.config.keys import keys_as_markdown
 from anydepth.config.model import ModelConfig
 from anydepth.config.objective import (
@@ -22,6 +22,7 @@ from anydepth.config.teacher import MapName, TeacherConfig
 from anydepth.config.train import TrainConfig
 
 __all__ = [
+    "AugmentConfig",
     "CorpusConfig",
     "DataConfig",
     "FlexibleConfig",

@@ -134,6 +134,39 @@ class PairConfig(Section):
         return self.training[0].kind
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class AugmentConfig(Section):
+    """Changes of training pairs, so that a model knows text as people write it. Each is made to this share of the
+    pairs, others in every epoch, and several may meet in one pair."""
+
+    no_final_punctuation: Share = Field(0.0, description="the full stop, question or exclamation mark is left out")
+    upper: Share = Field(0.0, description="both sides in capitals")
+    lower: Share = Field(
+        0.0, description="the source in small letters; the target keeps its capitals, except that of the first word"
+    )
+    no_accents: Share = Field(0.0, description="the source without accents")
+    typos: Share = Field(0.0, description="typing errors in the source, about one in forty characters")
+    join: Share = Field(0.0, description="followed by one to three other pairs: several sentences on a line")
+    numbers: Share = Field(0.0, description="other digits in the numbers that both sides have")
+    measures: Share = Field(
+        0.0, description="replaced by a number, date, price or measurement, as each language writes it (CLDR)"
+    )
+    placeholders: Share = Field(
+        0.0,
+        description="with something that is carried over, such as {name}, %s, <b>, an address or code: in the place of "
+        "a name or number of both sides, or at an end",
+    )
+    copies: Share = Field(
+        0.0,
+        description="replaced by a line that stays as it is: names, numbers, addresses or code",
+    )
+    target_as_source: Share = Field(
+        0.0, description="the target on both sides: text that is in the target language already stays as it is"
+    )
+
+
 class DataConfig(Section):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
@@ -178,6 +211,18 @@ class DataConfig(Section):
     tokenizer: Path | None = Field(
         None, description="a model, a run or a tokenizer.model whose sub-words to use; `vocabulary` is then not used"
     )
+    character_coverage: float | None = Field(
+        None,
+        gt=0.9,
+        le=1,
+        description="share of the text's characters that get pieces of their own; empty: 0.9999 with `byte_fallback`, "
+        "else all",
+    )
+    required_characters: str = Field(
+        "",
+        description="characters that get pieces of their own however rare they are, such as 0123456789%€@",
+    )
+    split_digits: bool = Field(False, description="a piece for each digit: numbers are read and written digit by digit")
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
     byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
     max_tokens: int = Field(
@@ -187,6 +232,9 @@ class DataConfig(Section):
         3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
     )
     deduplicate: bool = Field(True, description="leave out pairs that have occurred before")
+    augment: AugmentConfig | None = Field(
+        None, description="changes of training pairs, sampled anew in every epoch; the vocabulary is learnt with them"
+    )
 
     @model_validator(mode="after")
     def _train_or_pairs(self) -> "DataConfig":
@@ -245,6 +293,8 @@ class DataConfig(Section):
             raise ValueError("temperature has no effect where sampling is each: set sampling to temperature")
         if not self.is_text and self._is_changed("masked"):
             raise ValueError("masked has no effect without a text: leave it out")
+        if self.task != "translation" and self.augment is not None:
+            raise ValueError("augment is for translation: leave it out")
         if self.task == "labels" and self.pairs:
             raise ValueError("labelled texts are of one language: give train instead of pairs")
         for key in ("folds", "fold"):

@@ -21,10 +21,11 @@ class TiedMultiConfig(Section):
     """The losses of all N x M exits (Dabre, Rubino and Fujita 2020, Algorithm 1)."""
 
     name: Literal["tied-multi"]
-    mode: Literal["sampled", "exact"] = Field(
+    mode: Literal["sampled", "sampled-encoder", "exact"] = Field(
         "sampled",
-        description="exact: all N x M losses every step; sampled: each sentence draws its encoder exit, each token "
-        "its decoder exit, an unbiased estimate of the same loss at about vanilla's cost",
+        description="exact: all N x M losses every step; sampled-encoder: each sentence samples its encoder exit and "
+        "trains all decoder exits; sampled: each token samples its decoder exit, too. The latter two are unbiased "
+        "estimates of the exact loss at little more than vanilla's cost",
     )
     weights: ExitWeights = Field(
         "uniform",

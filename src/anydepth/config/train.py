@@ -22,12 +22,19 @@ class TrainConfig(Section):
     accumulate: int = Field(1, ge=1, description="batches per update")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
     warmup: int = Field(1000, ge=0, description="updates until the peak")
-    schedule: Literal["inverse-sqrt", "linear"] = Field(
-        "inverse-sqrt", description="decay after the peak; linear ends at 0"
+    schedule: Literal["inverse-sqrt", "linear", "wsd"] = Field(
+        "inverse-sqrt",
+        description="after the warm-up; linear: down to 0; wsd (warmup, stable, decay): at the peak until the last "
+        "`decay` of the updates, so that `steps` may be changed until then",
     )
-    optimiser: Literal["adam", "nesterov"] = Field(
-        "adam", description="AdamW, or gradient descent with Nesterov momentum"
+    decay: float = Field(0.25, gt=0, le=1, description="share of the updates in which `wsd` goes down to 0")
+    optimiser: Literal["adam", "muon", "nesterov"] = Field(
+        "adam",
+        description="AdamW; Muon for the matrices inside layers and AdamW for the rest; or gradient descent with "
+        "Nesterov momentum",
     )
+    muon_factor: float = Field(2.0, gt=0, description="learning rate of Muon's matrices, in times of `rate`")
+    muon_momentum: float = Field(0.95, ge=0, lt=1, description="of Muon's")
     momentum: float = Field(0.9, gt=0, lt=1, description="of Nesterov's")
     betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")

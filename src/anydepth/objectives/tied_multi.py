@@ -70,41 +70,53 @@ class TiedMulti(TranslationObjective):
         return run_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.watches)
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        """Each sentence draws its encoder exit n, each of its tokens a decoder exit m given n.
+        """Each sentence samples its encoder exit n, and each of its tokens a decoder exit m given n, or trains or all.
 
-        In expectation over the draws this is the exact loss: every (n, m) of a token has its weight as probability.
+        In expectation this is the exact loss: every (n, m) of a token counts as much as its weight, or has that as its
+        probability.
         """
-        n_b, m_bt = self._draw(batch, step)
+        n_b = self._sample_encoder(batch, step)
         encoded = model.encode(batch.source, model.full, batch.source_padding, self.watches)
         sentences = torch.arange(len(n_b), device=n_b.device)
         memory = model.memory(torch.stack(encoded)[n_b, sentences])
         decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
 
         real_r = batch.wanted_rows
-        m_r, n_r = m_bt.flatten()[real_r], n_b[:, None].expand_as(m_bt).flatten()[real_r]
-        drawn_rd = torch.stack(decoded).flatten(1, 2)[m_r, real_r]
+        b_r = real_r // batch.target_out.shape[1]
         of_n = self.weights().sum(axis=1)
         given_bm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_b.device, torch.float32)[n_b]
+        states_mrd = torch.stack(decoded).flatten(1, 2)
+        if self.config.mode == "sampled":
+            m_er = self._sample_decoder(batch, step, n_b)[real_r][None]
+            features_erd = model.features(states_mrd[m_er[0], real_r])[None]
+            weight_er = torch.full_like(m_er, 1 / len(real_r), dtype=torch.float32)
+        else:
+            m_er = torch.arange(len(decoded), device=n_b.device)[:, None]
+            features_erd = model.features(states_mrd[:, real_r])
+            weight_er = given_bm[b_r].T / len(real_r)
         return Passes(
             real_r,
-            model.features(drawn_rd)[None],
-            torch.full((1, len(real_r)), 1 / len(real_r), device=drawn_rd.device),
-            (n_r[None] == len(encoded) - 1, m_r[None] == len(decoded) - 1),
+            features_erd,
+            weight_er,
+            (n_b[b_r][None] == len(encoded) - 1, m_er == len(decoded) - 1),
             [Ran(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
             [Ran(decoded.first(depth), (1.0,), times_b) for depth, times_b in enumerate(given_bm.unbind(1), 1)],
             (range(len(encoded)), range(len(decoded))),
         )
 
-    def _draw(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
-        """Exits as indices from 0: [b] for the encoder, [b, t] for the decoder."""
-        table, sentences = self.weights(), batch.indices[:, None]
-        positions = np.arange(batch.target_out.shape[1])[None, :]
-        n_b = _invert(table.sum(axis=1).cumsum(), keyed_uniform(self.seed, step, sentences, -1))[:, 0]
+    def _sample_encoder(self, batch: Batch, step: int) -> Tensor:
+        """The exit of each sentence, [b], as an index from 0."""
+        uniform_b1 = keyed_uniform(self.seed, step, batch.indices[:, None], -1)
+        n_b = _invert(self.weights().sum(axis=1).cumsum(), uniform_b1)[:, 0]
+        return torch.from_numpy(n_b).to(batch.source.device)
+
+    def _sample_decoder(self, batch: Batch, step: int, n_b: Tensor) -> Tensor:
+        """The exit of each target token, given its sentence's, [b x t]."""
+        table, positions = self.weights(), np.arange(batch.target_out.shape[1])[None, :]
         given_n = (table / table.sum(axis=1, keepdims=True)).cumsum(axis=1)
-        u_bt = keyed_uniform(self.seed, step, sentences, positions)
-        m_bt = (u_bt[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1)
-        device = batch.source.device
-        return torch.from_numpy(n_b).to(device), torch.from_numpy(m_bt).to(device)
+        u_bt = keyed_uniform(self.seed, step, batch.indices[:, None], positions)
+        m_bt = (u_bt[:, :, None] >= given_n[n_b.cpu().numpy()][:, None, :-1]).sum(axis=-1)
+        return torch.from_numpy(m_bt.flatten()).to(batch.source.device)
 
 
 def _invert(cumulative: Table, uniform: Table) -> npt.NDArray[np.int64]:

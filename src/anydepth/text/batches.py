@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anydepth.text.store import Ids, Lengths, PairStore
+from anydepth.text.store import Ids, Lengths
 from anydepth.text.tokenizer import Tokenizer
 
 Indices = NDArray[np.int64]
@@ -130,7 +130,22 @@ def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[
         yield order[start : start + size]
 
 
-def make_batch(store: PairStore, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
+class Pairs(Protocol):
+    """Pairs of token ids by their number, as a store has them, or an epoch of one."""
+
+    source_lengths: Lengths
+    target_lengths: Lengths
+
+    def pair(self, index: int) -> tuple[Ids, Ids]: ...
+
+
+class Store(Protocol):
+    """What may have other pairs in each epoch."""
+
+    def epoch(self, number: int) -> Pairs: ...
+
+
+def make_batch(store: Pairs, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
     return Batch.from_rows(sources, targets, indices, place, labelled)
 
@@ -209,7 +224,7 @@ class BatchStream:
 
     def __init__(
         self,
-        store: PairStore,
+        store: Store,
         batch_tokens: int,
         seed: int,
         labelled: bool = False,
@@ -228,12 +243,13 @@ class BatchStream:
     def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
         indices = self._plan_of(epoch)[index]
         own = share.rows(indices)
-        batch = make_batch(self._store, own if len(own) else indices[:1], (epoch, index), self._labelled)
+        batch = make_batch(self._pairs, own if len(own) else indices[:1], (epoch, index), self._labelled)
         return batch if len(own) else replace(batch, counts=False)
 
     def _plan_of(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:
-            lengths = self._store.source_lengths, self._store.target_lengths
+            self._pairs = self._store.epoch(epoch)
+            lengths = self._pairs.source_lengths, self._pairs.target_lengths
             rows = rows_of_epoch(self._spans, self._seed, epoch) if self._spans else None
             if rows is not None:
                 lengths = lengths[0][rows], lengths[1][rows]

@@ -47,6 +47,9 @@ def what_is_prepared(config: DataConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked"})
     if not config.keep_out:
         del data["keep_out"]
+    for key in ("augment", "character_coverage", "required_characters", "split_digits"):
+        if not data[key]:
+            del data[key]
     if config.folds is None:
         del data["folds"], data["fold"]
     in_pairs = [pair[key] or {} for pair in data["pairs"] for key in ("train", "valid")]

@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from anydepth.config import DataConfig
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder
+from anydepth.text.augment import Augmenter
 from anydepth.text.batches import Span
 from anydepth.text.clean import CleaningCounts
 from anydepth.text.corpus import Pair
@@ -160,13 +161,16 @@ def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed
         byte_fallback=config.byte_fallback,
         seed=seed,
         symbols=_symbols(config),
+        coverage=config.character_coverage,
+        required=config.required_characters,
+        split_digits=config.split_digits,
     )
 
 
 def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
     """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
     sides = 2 if config.task == "translation" else 1
-    of_each = [(side for pair in part.training_text(work) for side in pair[:sides]) for part in parts]
+    of_each = [(side for pair in _augmented(config, part, work, seed) for side in pair[:sides]) for part in parts]
     if len(parts) == 1:
         return of_each[0]
     largest = max(sides * part.train_counts.kept for part in parts)
@@ -174,6 +178,14 @@ def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int)
     chosen = [text for texts in of_each for text in islice(cycle(sampled(texts, share, seed)), share)]
     random.Random(seed).shuffle(chosen)  # sentencepiece takes forever where text repeats itself in the same order
     return iter(chosen)
+
+
+def _augmented(config: DataConfig, part: Part, work: Path, seed: int) -> Iterator[Pair]:
+    """The text to train on, with the changes of the first epoch, so that the vocabulary has what those need."""
+    pairs = part.training_text(work)
+    if config.augment is None:
+        return pairs
+    return Augmenter(config.augment, (part.pair.source_language, part.pair.target_language), seed).text(pairs)
 
 
 def _same_tokenizer(path: Path | None, folder: Path) -> bool:

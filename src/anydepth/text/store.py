@@ -19,6 +19,7 @@ from anydepth.errors import UserError
 
 Ids = NDArray[np.unsignedinteger[Any]]
 Lengths = NDArray[np.int32]
+Rows = NDArray[np.int64]
 
 SIDES = ("source", "target")
 OFFSET_BYTES = 8
@@ -106,6 +107,10 @@ class PairStore:
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    def epoch(self, number: int) -> "PairStore":
+        """The pairs of an epoch, which are the same in all of them."""
+        return self
 
     def pair(self, index: int) -> tuple[Ids, Ids]:
         number = bisect_right(self._ends, index)

@@ -72,14 +72,22 @@ class Tokenizer:
         byte_fallback: bool,
         seed: int,
         symbols: Sequence[str] = (),
+        coverage: float | None = None,
+        required: str = "",
+        split_digits: bool = False,
     ) -> "Tokenizer":
         """Learn `vocabulary` pieces from at most `sample` sentences; the same input gives the same bytes.
 
+        A share of `coverage` of the characters, and those `required`, have pieces of their own.
         `symbols` are pieces that no text is ever split into and that leave no trace in decoded text.
         """
         # Sentencepiece could sample too, but differently in every process.
         chosen = sampled(sentences, sample, seed, CHARACTERS)
-        control: dict[str, Any] = {"control_symbols": list(symbols)} if symbols else {}
+        options: dict[str, Any] = {"control_symbols": list(symbols)} if symbols else {}
+        if required:
+            options["required_chars"] = "".join(sorted(set(required)))
+        if split_digits:
+            options["split_digits"] = True
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -87,7 +95,7 @@ class Tokenizer:
                 model_writer=model,
                 model_type="unigram",
                 vocab_size=vocabulary,
-                character_coverage=COVERAGE_WITH_BYTES if byte_fallback else 1.0,
+                character_coverage=coverage or (COVERAGE_WITH_BYTES if byte_fallback else 1.0),
                 byte_fallback=byte_fallback,
                 normalization_rule_name="nmt_nfkc",
                 max_sentence_length=LONGEST_LINE_IN_BYTES,
@@ -97,7 +105,7 @@ class Tokenizer:
                 eos_id=cls.EOS,
                 num_threads=TRAINING_THREADS,
                 minloglevel=2,
-                **control,
+                **options,
             )
         except RuntimeError as error:
             raise _explain(str(error), vocabulary) from error

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -21,7 +23,21 @@ def linear(step: int, config: TrainConfig) -> float:
     return max(0.0, (config.steps + 1 - step) / max(1, config.steps + 1 - config.warmup))
 
 
-SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {"inverse-sqrt": inverse_sqrt, "linear": linear}
+def warmup_stable_decay(step: int, config: TrainConfig) -> float:
+    """The peak until the last `decay` of the updates, then in a line to zero, as `linear`."""
+    decay = max(1, round(config.decay * config.steps))
+    return min(1.0, max(0.0, (config.steps + 1 - step) / decay))
+
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients and steps of Jordan et al. 2024
+NEWTON_SCHULZ_STEPS = 5
+UPDATE_RMS = 0.2  # that of Adam's updates (Liu et al. 2025), so that the two share a learning rate
+
+SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {
+    "inverse-sqrt": inverse_sqrt,
+    "linear": linear,
+    "wsd": warmup_stable_decay,
+}
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
@@ -70,13 +86,103 @@ def _alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     return list(found.values())
 
 
+class Muon(torch.optim.Optimizer):
+    """Momentum whose update is orthogonalised, for matrices inside layers (Jordan et al. 2024; Liu et al. 2025).
+
+    torch.optim.Muon computes in bfloat16, which CPUs without instructions for it emulate, 40 times slower, and it knows
+    neither matrices stacked in one parameter (query, key and value) nor sharded ones. This one takes float32 on CPUs,
+    orthogonalises each of the stacked matrices by itself, and gathers what is sharded.
+    """
+
+    def __init__(self, named: dict[str, nn.Parameter], momentum: float, weight_decay: float) -> None:
+        groups = [
+            {"params": alike, "stacked": stacked}
+            for stacked in sorted(set(STACKED.values()) | {1})
+            for alike in _alike(p for name, p in named.items() if _stacked(name) == stacked)
+        ]
+        super().__init__(groups, {"lr": 0.0, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """With several processes each orthogonalises a share of the matrices, and all get all of them."""
+        found = [
+            (group, parameter, self._momentum(parameter, group["momentum"]))
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
+        owners = _spread([update.numel() for _, _, update in found], ranks)
+        for (group, _, update), owner in zip(found, owners, strict=True):
+            if owner != rank:
+                update.zero_()
+                continue
+            parts = update.view(group["stacked"], -1, update.shape[1])
+            parts.copy_(orthogonalise(parts) * (UPDATE_RMS * max(parts.shape[1:]) ** 0.5))
+        if ranks > 1:
+            for _, _, update in found:
+                dist.all_reduce(update)  # the others have zeros
+        for group, parameter, update in found:
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.sub_(divided_as(update, parameter), alpha=group["lr"])
+
+    def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
+        """The gradient with Nesterov momentum, whole."""
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        state["momentum"].lerp_(gradient, 1 - momentum)
+        return full(gradient.lerp(state["momentum"], momentum))
+
+
+def _spread(sizes: Sequence[int], ranks: int) -> list[int]:
+    """The rank that takes each: the largest first, each to the rank that has least so far."""
+    load, owners = [0] * ranks, [0] * len(sizes)
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        owners[i] = load.index(min(load))
+        load[owners[i]] += sizes[i]
+    return owners
+
+
+# Matrices that are stacked in one parameter, by the end of its name.
+STACKED = {"_qkv.weight": 3, "_key_value.weight": 2}
+
+
+def _stacked(name: str) -> int:
+    return next((count for end, count in STACKED.items() if name.endswith(end)), 1)
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Each with its singular values brought near 1, by a few Newton-Schulz iterations; the last two dimensions are
+    those of the matrices."""
+    a, b, c = NEWTON_SCHULZ
+    x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
+    is_tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if is_tall else x
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if is_tall else x).to(matrices.dtype)
+
+
+def _takes_muon(name: str, parameter: nn.Parameter) -> bool:
+    return ".layers." in name and parameter.ndim == 2
+
+
 def make_optimisers(
     named: dict[str, nn.Parameter], groups: Sequence[ParameterGroup], config: TrainConfig
 ) -> list[Optimised]:
-    """One for all parameters that no group claims, and one for each group."""
+    """One for all parameters that no group claims, and one for each group. Muon takes the matrices inside layers."""
     claimed = {name for group in groups for name in group.names}
     rest = {name: parameter for name, parameter in named.items() if name not in claimed}
-    found = [Optimised(rest, _make_optimiser(rest, config))]
+    found = []
+    if config.optimiser == "muon":
+        own = {name: parameter for name, parameter in rest.items() if _takes_muon(name, parameter)}
+        rest = {name: parameter for name, parameter in rest.items() if name not in own}
+        found.append(Optimised(own, Muon(own, config.muon_momentum, config.weight_decay), config.muon_factor))
+    found.append(Optimised(rest, _make_optimiser(rest, config)))
     for group in groups:
         own = {name: named[name] for name in group.names}
         adam = torch.optim.AdamW(own.values(), lr=0.0, betas=config.betas, eps=1e-9, weight_decay=0.0, fused=True)

@@ -143,7 +143,7 @@ class Trainer:
         self.processes.add_up(list(self.objective.parameters()))
 
     def _descend(self, due: list[Optimised], rate: float, step: int) -> torch.Tensor:
-        """Each on its own gradient, clipped for itself; return the norm of the model's."""
+        """Each on its own gradient, clipped for itself; return the norm of all of it."""
         norms = [one.norm() for one in due]
         if self._sees_each_step:
             for norm in norms:
@@ -152,7 +152,8 @@ class Trainer:
             one.set_rate(rate)
             one.clip(self.config.clip, norm)
             self.precision.scaler.step(one.optimiser)
-        return norms[0]
+        total: torch.Tensor = torch.stack(norms).norm()
+        return total
 
     @property
     def _sees_each_step(self) -> bool:
