@@ -19,6 +19,7 @@ from rich.console import Console
 
 import anydepth as package
 from anydepth.cli.running import runner_of
+from anydepth.deploy import on_ray
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.on_ray import OnRay
 from anydepth.errors import UserError
@@ -27,6 +28,7 @@ from anydepth.selecting import inputs
 from anydepth.selecting.inputs import Sample, translations, with_likelihood
 
 LINES = 2000
+pytestmark = pytest.mark.timeout(1200)  # a busy machine takes minutes to start a cluster
 QUIET = Console(quiet=True)
 
 
@@ -66,6 +68,7 @@ def cluster(tmp_path_factory):
     options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    environment["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "600"
     with open(log_file, "wb") as log:
         head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
     below = []
@@ -165,6 +168,36 @@ def test_a_cluster_by_its_address(toy_run, source, expected, cluster, tmp_path):
     assert distilled(tmp_path / "out") == expected
     more = command(toy_run, source, tmp_path / "gpu", "--runner", "ray", "--address", cluster, "--device", "cuda")
     assert_one_line(anydepth(*more), "no machine of the Ray cluster has a GPU")
+
+
+class SlowRay:
+    """A cluster that answers like Ray's while its head is busy: first what these say, then all is well."""
+
+    def __init__(self, *said):
+        self.said, self.tries = list(said), 0
+
+    def init(self, address, **options):
+        self.tries += 1
+        if self.said:
+            raise self.said.pop(0)
+
+    def shutdown(self):
+        pass
+
+
+def test_a_cluster_that_is_not_ready_is_tried_again(monkeypatch):
+    monkeypatch.setattr(on_ray, "PATIENCE", 0.01)
+    slow = SlowRay(
+        ConnectionAbortedError("Initialization failure: RuntimeError: Starting Ray client server failed. See ..."),
+        ConnectionError("ray client connection timeout"),
+    )
+    on_ray._init(slow, "ray://head:1", {})
+    assert slow.tries == 3
+    with pytest.raises(RuntimeError, match="version"):
+        on_ray._init(SlowRay(RuntimeError("version mismatch")), "ray://head:1", {})
+    monkeypatch.setattr(on_ray, "STARTING", 0.0)
+    with pytest.raises(ConnectionError):
+        on_ray._init(SlowRay(*[ConnectionError("ray client connection timeout")] * 9), "ray://head:1", {})
 
 
 @pytest.mark.parametrize(

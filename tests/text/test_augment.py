@@ -158,11 +158,11 @@ def test_batches_are_planned_by_the_lengths_after_the_change(stored, tokenizer):
 def test_the_vocabulary_has_required_characters_and_single_digits():
     text = ["o gato viu 1234 gatos", "uma casa tem 12 portas", "ele leu 34 livros ontem"] * 50
     tokenizer = Tokenizer.train(
-        iter(text), 278, sample=100, byte_fallback=True, seed=1, required="%€Z", split_digits=True
+        iter(text), 290, sample=100, byte_fallback=True, seed=1, required="%€Z", split_digits=True
     )
     pieces = tokenizer.pieces(tokenizer.encode("1234 %€Z"))
     assert [piece for piece in pieces if piece != "▁"] == ["1", "2", "3", "4", "%", "€", "Z"]
-    plain = Tokenizer.train(iter(text), 278, sample=100, byte_fallback=True, seed=1)
+    plain = Tokenizer.train(iter(text), 285, sample=100, byte_fallback=True, seed=1)
     assert any(piece.startswith("<0x") for piece in plain.pieces(plain.encode("€")))
 
 

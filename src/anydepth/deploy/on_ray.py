@@ -5,9 +5,11 @@ are those that one process gives.
 """
 
 import io
+import logging
 import os
 import socket
 import tarfile
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,10 +29,14 @@ from anydepth.errors import UserError
 from anydepth.infer.runner import Piece, Progress, Result, Work
 from anydepth.infer.translator import Translator
 
+log = logging.getLogger(__name__)
+
 TRIES = 20  # of a piece, each after a worker has died
 AHEAD = 2  # pieces for each worker that are on their way, so that none runs dry
 TOKEN = ".ray/auth_token"
 PATIENCE = 10.0  # seconds for a cluster to answer
+STARTING = 600.0  # seconds for one that answers to get ready: a busy head takes minutes to start a client's server
+NOT_READY = ("Starting Ray client server failed", "Proxy failed to Connect to backend", "ray client connection timeout")
 
 
 @dataclass(frozen=True)
@@ -117,12 +123,27 @@ def _start(address: str | None, workers: int | None, threads: int) -> Any:
         options |= {"num_cpus": None if workers is None else workers * threads, "include_dashboard": False}
     try:
         _knock(address)
-        ray.init(address=address or "local", **options)  # otherwise it would look for one that is there
+        _init(ray, address or "local", options)  # otherwise it would look for one that is there
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         advice = "; if it asks for a token, set RAY_AUTH_TOKEN and RAY_AUTH_MODE=token" if address else ""
         raise UserError(f"no Ray cluster answers at {address or 'this machine'}: {reason}{advice}") from error
     return ray
+
+
+def _init(ray: Any, address: str, options: dict[str, Any]) -> None:
+    """Connect. A cluster that is there but not ready yet is tried again, for minutes."""
+    end = time.monotonic() + STARTING
+    while True:
+        try:
+            ray.init(address=address, **options)
+            return
+        except (OSError, RuntimeError) as error:
+            if not any(text in str(error) for text in NOT_READY) or time.monotonic() > end:
+                raise
+            log.warning("the Ray cluster at %s is not ready yet: trying again", address)
+            ray.shutdown()
+            time.sleep(PATIENCE / 10)
 
 
 def _knock(address: str | None) -> None:

