@@ -1,6 +1,6 @@
 """How good the bundled model is, on test sets that others use, and on text as people write it.
 
-python benchmarks/bundled.py EVAL [--model models/pt-en] [--depths 6-3 1-1] [--set flores200.devtest] [--out FIGURES.json]
+python benchmarks/bundled.py EVAL [--model models/pt-en] [--depths 6-3 1-1] [--set flores200.devtest]
 
 EVAL is a folder with SET.pt, SET.en and, beside them, what other systems made of SET.pt: SET.SYSTEM.en. FLORES-200 and
 Tatoeba's test set are on the OPUS-MT-testsets pages. BLEU and chrF by sacrebleu, greedy search, native engine.

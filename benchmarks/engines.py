@@ -13,7 +13,7 @@ import torch
 from common import interleaved, print_versions
 
 from anydepth.artifact import load
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.engines import on_engine
 from anydepth.infer.translator import Translator
 
@@ -35,7 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print_versions("ctranslate2")
-    ours = load(arguments.model or model_in_the_box())
+    ours = load(arguments.model or bundled_model())
     engines = {"torch": ours} | {
         f"ctranslate2 {kind}": on_engine(ours, "ctranslate2", arguments.threads, kind) for kind in ("float32", "int8")
     }

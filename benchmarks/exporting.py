@@ -12,7 +12,7 @@ import torch
 from common import print_versions
 
 from anydepth.artifact import load
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.checking import check
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.sample import find_sample
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print_versions("ctranslate2")
     torch.set_num_threads(2)
-    given = arguments.model or model_in_the_box()
+    given = arguments.model or bundled_model()
     ours = load(given)
     float32, int8 = (on_engine(ours, "ctranslate2", 2, kind) for kind in ("float32", "int8"))
     few, many = (find_sample(ours, given, arguments.source, arguments.reference, size) for size in (IDENTICAL, SCORED))

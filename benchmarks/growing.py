@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.artifact import load, save
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 
@@ -78,7 +78,7 @@ def _fill(layer: nn.Module, old: nn.Module, silent: bool) -> None:
 
 def main() -> None:
     torch.manual_seed(1)
-    box = load(model_in_the_box())
+    box = load(bundled_model())
     with torch.inference_mode():
         made = grown(box.model)
         source, target = torch.randint(4, 8000, (2, 9)), torch.randint(4, 8000, (2, 7))

@@ -16,7 +16,7 @@ from pathlib import Path
 from common import print_versions
 from serving import serving
 
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 
 ROUTES = ("/translate", "/translate_stream", "/detect", "/languages", "/health", "/model", "/", "/nowhere", "/docs")
 KINDS = (
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     arguments = parser.parse_args()
     print_versions("schemathesis", "fastapi", "uvicorn")
-    model = arguments.model or model_in_the_box()
+    model = arguments.model or bundled_model()
     with serving(model, "--engine", "ctranslate2") as server:
         began = time.perf_counter()
         made, report = from_the_description(server.port, arguments.requests // 10)

@@ -19,7 +19,7 @@ import torch
 from common import print_versions
 
 from anydepth.artifact import load, resolve
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.shortlist import Shortlist
 from anydepth.evaluate.metrics import score
@@ -29,7 +29,7 @@ SENTENCES = 1000
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path, default=model_in_the_box())
+    parser.add_argument("--model", type=Path, default=bundled_model())
     parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
     parser.add_argument("--reference", type=Path, default=Path("demo/data/test.en"))
     parser.add_argument("--only", choices=("quality", "memory"))

@@ -17,7 +17,7 @@ from scale_checks import check
 from scale_model import BILLION, GIGA, Cluster, Size, Training, Translating
 
 from anydepth.artifact import load
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 GPUS = Cluster(flops=100e12, memory=80e9, inside=200e9, between=12.5e9, in_a_machine=8)
@@ -143,7 +143,7 @@ def draw(model: Path, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--plot", type=Path, help="draw both kinds of table here")
-    parser.add_argument("--model", type=Path, default=model_in_the_box())
+    parser.add_argument("--model", type=Path, default=bundled_model())
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     if arguments.check:

@@ -26,7 +26,7 @@ import torch
 from common import print_versions
 
 from anydepth.artifact import load
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.server.segments import split
 from anydepth.infer.translator import Translator
@@ -206,7 +206,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     print_versions("ctranslate2", "fastapi", "uvicorn")
     torch.set_num_threads(1)
-    model = arguments.model or model_in_the_box()
+    model = arguments.model or bundled_model()
     options: list[Any] = ["--engine", arguments.engine]
     if arguments.quantize:
         options += ["--quantize", arguments.quantize]

@@ -15,7 +15,7 @@ import torch
 from common import print_versions
 
 from anydepth.artifact import load, resolve
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.sample import find_sample
 from anydepth.infer.translator import Translator
@@ -40,7 +40,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print_versions()
     model = load(resolve(arguments.model))
-    sample = find_sample(load(model_in_the_box()), arguments.model, arguments.source, size=arguments.sentences)
+    sample = find_sample(load(bundled_model()), arguments.model, arguments.source, size=arguments.sentences)
     depth = arguments.depth or model.menu.deepest.name
     plain = on_engine(model, "native", 1, shortlist=arguments.shortlist)
     drafting = on_engine(model, "native", 1, speculate=True, shortlist=arguments.shortlist)

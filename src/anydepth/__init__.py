@@ -32,11 +32,11 @@ def load(
     the box. Translators also run on other engines: "native", in int8; "ctranslate2", there with numbers such as int8;
     or "auto", the fastest that is here. `speculate` and `shortlist` as for `anydepth translate`."""
     from anydepth.artifact import load_any  # PyTorch is imported only when it is needed
-    from anydepth.box import model_in_the_box
+    from anydepth.box import bundled_model
     from anydepth.deploy.engines import on_engine
     from anydepth.infer.classifier import Classifier
 
-    found = load_any(model_in_the_box() if path is None else path, device)
+    found = load_any(bundled_model() if path is None else path, device)
     if isinstance(found, Classifier):
         if engine not in ("auto", "torch"):
             raise UserError(f"{engine} takes models that translate; {path} classifies: use the engine torch")

@@ -9,7 +9,7 @@ _HERE = Path(__file__).parent
 PLACES = (_HERE / "models", _HERE.parents[1] / "models")  # as it is installed, and in a checkout
 
 
-def model_in_the_box() -> Path:
+def bundled_model() -> Path:
     for place in PLACES:
         if (place / NAME / "config.json").is_file():
             return place / NAME

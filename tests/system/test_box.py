@@ -11,7 +11,7 @@ from conftest import anydepth
 from safetensors.torch import load_file
 
 import anydepth as package
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.deploy.sample import find_sample
 from anydepth.evaluate.metrics import score
 
@@ -21,7 +21,7 @@ SENTENCE = "Où est la gare ?\n".encode()
 
 
 def test_it_is_small_and_says_where_it_is_from():
-    assert model_in_the_box() == BOX
+    assert bundled_model() == BOX
     assert sum(file.stat().st_size for file in BOX.iterdir()) <= 25_000_000
     assert {str(one.dtype) for one in load_file(BOX / "model.safetensors").values()} == {"torch.float16"}
     card = (BOX / "README.md").read_text("utf-8")
@@ -61,7 +61,7 @@ def test_it_is_in_the_package_that_is_installed(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "installed", "."], cwd=tree, check=True, timeout=300)
     script = f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r})\n"
-    script += "import anydepth, anydepth.box; print(anydepth.__file__, anydepth.box.model_in_the_box())"
+    script += "import anydepth, anydepth.box; print(anydepth.__file__, anydepth.box.bundled_model())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     module, model = map(Path, done.stdout.split())
     assert module.is_relative_to(tmp_path)

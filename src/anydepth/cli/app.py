@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from anydepth import __version__
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def depths_of(context: typer.Context) -> list[str]:
     """For completion: the depths of the model that has been typed, read without loading anything."""
     try:
         given = context.params.get("model") or next(iter(context.args), None)
-        folder = model_in_the_box() if given is None else Path(given)
+        folder = bundled_model() if given is None else Path(given)
         places = (folder / "depths.json", folder / "model" / "depths.json")
         record = json.loads(next(path for path in places if path.is_file()).read_text("utf-8"))
         return [str(row["name"]) for row in record["depths"]]
@@ -130,7 +130,7 @@ def load_model(model: Path | None, device: str, threads: int | None) -> "Transla
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(model_in_the_box() if model is None else model, device)
+    return load(bundled_model() if model is None else model, device)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.cli.app import From, ModelOrBox, Threads, To, depths_of, errors, load_model
 from anydepth.cli.families import results
 
@@ -41,7 +41,7 @@ def bench(
     translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate
     names = translator.menu.names if depth is None else [translator.menu[one].name for one in depth]
-    sample = find_sample(translator, model or model_in_the_box(), source, size=sentences)
+    sample = find_sample(translator, model or bundled_model(), source, size=sentences)
     ways, missing = ways_to_run(translator, threads or cores())
     sizes = (1, batch_size)
     with Progress(console=errors, transient=True) as progress:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.cli.app import ModelOrBox, Threads, depths_of, errors, load_model
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def export(
     of_pair = translator.choices[0]
     of_pair.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
-    sample = find_sample(of_pair, model or model_in_the_box(), source, reference, sentences)
+    sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
     with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
         result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
     _tell(result, quantize, of_several=chosen == "all")

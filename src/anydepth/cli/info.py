@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.cli.app import ModelOrBox
 from anydepth.cli.families import results
 from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
@@ -28,7 +28,7 @@ def info(
     from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
     from anydepth.infer.classifier import Classifier
 
-    found = load_any(model_in_the_box() if model is None else model)
+    found = load_any(bundled_model() if model is None else model)
     facts = facts_of_classifier(found) if isinstance(found, Classifier) else facts_of(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.cli.app import (
     Beam,
     Device,
@@ -92,7 +92,7 @@ def serve(
         api_keys=frozenset() if api_keys is None else _keys(api_keys),
         origins=tuple(cors or ()),
     )
-    given = model_in_the_box() if model is None else model
+    given = bundled_model() if model is None else model
     source = Source(resolve(given), device, engine, quantize, speculate, shortlist)
     with listen(host, port) as listening:
         app = build(given, source, workers, settings)

@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 from anydepth import __version__
-from anydepth.box import model_in_the_box
+from anydepth.box import bundled_model
 from anydepth.errors import UserError
 from anydepth.machine import cores
 from anydepth.native.library import kernels
@@ -186,7 +186,7 @@ def _product(dtype: torch.dtype) -> Callable[[], object]:
 
 def _box(found: Findings) -> None:
     try:
-        folder = model_in_the_box()
+        folder = bundled_model()
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
         found.facts["model in the box"] = {folder.name: f"{size / 1e6:.1f} MB, {folder}"}
     except UserError as error:

@@ -1,7 +1,7 @@
 """Is one way of training better than another, or was it the luck of the test set? A paired bootstrap over sentences.
 
-It covers what drawing another test set might change (Koehn 2004), and nothing else. What training again with another
-seed might change is seen in the standard deviation over the seeds.
+It covers what another test set might change (Koehn 2004) and, with `over_seeds`, what training again with other seeds
+might change, too.
 
 Shapes: n sentences, k sets of outputs, r resamples, s the 10 statistics of BLEU.
 """
@@ -41,12 +41,18 @@ class Difference:
 
 
 def paired_bootstrap(
-    systems: Sequence[Sequence[Outputs]], references: Sequence[str], *, samples: int = 1000, seed: int = 1
+    systems: Sequence[Sequence[Outputs]],
+    references: Sequence[str],
+    *,
+    samples: int = 1000,
+    seed: int = 1,
+    over_seeds: bool = False,
 ) -> list[Difference]:
     """Compare each system with the first. A system has the outputs of one model, or of one for each training seed.
 
     A resample draws sentences with replacement, the same for all systems, and with a sentence its outputs by all
     seeds: they are as hard or as easy together, and to draw them one by one would make the test too sure of itself.
+    With `over_seeds` it draws the seeds of each system with replacement, too.
     """
     if samples < 1:
         raise UserError(f"{samples} samples test nothing: give 1 or more")
@@ -55,7 +61,13 @@ def paired_bootstrap(
     observed_k = bleu_of_sums(statistics_nks.sum(0))
     resampled_rk = bleu_of_sums(_resampled_sums(statistics_nks, samples, seed))
     places = np.split(np.arange(len(statistics)), np.cumsum([len(seeds) for seeds in systems])[:-1])
-    first, *others = ((observed_k[k].mean(), resampled_rk[:, k].mean(1)) for k in places)
+    if over_seeds:
+        rng = np.random.default_rng([seed, 1])
+        chosen = [k[rng.integers(len(k), size=(samples, len(k)))] for k in places]
+        resampled = [np.take_along_axis(resampled_rk, one, 1).mean(1) for one in chosen]
+    else:
+        resampled = [resampled_rk[:, k].mean(1) for k in places]
+    first, *others = ((observed_k[k].mean(), of_one) for k, of_one in zip(places, resampled, strict=True))
     return [_difference(other[0] - first[0], other[1] - first[1]) for other in others]
 
 

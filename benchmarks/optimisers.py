@@ -1,0 +1,114 @@
+"""What Muon, and all decoder exits per token, bring: the quick start at equal CPU time, several seeds, test BLEU.
+
+python benchmarks/optimisers.py WORK [--seeds 1 2 3] [--updates 1700]
+
+Each arm gets the CPU time that Adam needs for its updates, by times of short interleaved runs. One thread. Everything
+goes on where it stopped. The interval is over seeds and sentences.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean, median
+
+import psutil
+from common import print_versions
+
+import anydepth
+from anydepth.evaluate.metrics import score
+from anydepth.evaluate.significance import paired_bootstrap
+
+ARMS = {
+    "Adam, one exit per token": ["train.optimiser=adam", "objective.mode=sampled"],
+    "Muon, one exit per token": ["train.optimiser=muon", "objective.mode=sampled"],
+    "Muon, all decoder exits": ["train.optimiser=muon", "objective.mode=sampled-encoder"],
+}
+DEPTHS = ("3-3", "2-2", "1-1")
+SHORT, REPEATS = 40, 3  # updates of a short run, and how many of them
+
+
+def train(work: Path, run: Path, changes: list[str]) -> float:
+    """CPU seconds."""
+    data = work / "data"
+    changes = [
+        *changes,
+        f"data.train={{source: {data / 'train.fr'}, target: {data / 'train.en'}}}",
+        f"data.valid={{source: {data / 'valid.fr'}, target: {data / 'valid.en'}}}",
+        "train.threads=1",
+    ]
+    command = [sys.executable, "-m", "anydepth", "train", "recipes/quickstart.yaml", "--out", str(run)]
+    process = psutil.Popen(
+        [*command, *(word for change in changes for word in ("--set", change))],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    seconds = 0.0
+    while process.poll() is None:
+        try:
+            seconds = sum(process.cpu_times()[:2])
+            process.wait(0.5)
+        except (psutil.TimeoutExpired, psutil.NoSuchProcess):
+            continue
+    if process.returncode:
+        raise SystemExit(f"{run} failed: give its command by hand to see why")
+    return seconds
+
+
+def seconds_per_update(work: Path) -> dict[str, float]:
+    """By the difference of runs of two lengths, so that the start does not count."""
+    kept = work / "seconds.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    found: dict[str, list[float]] = {name: [] for name in ARMS}
+    for repeat in range(REPEATS):
+        for number, (name, changes) in enumerate(ARMS.items()):
+            quiet = ["train.valid_every=9999", "train.valid_sentences=1", "train.checkpoint_every=9999"]
+            times = [
+                train(work, work / f"short-{number}-{repeat}-{steps}", [*changes, *quiet, f"train.steps={steps}"])
+                for steps in (SHORT // 4, SHORT + SHORT // 4)
+            ]
+            found[name].append((times[1] - times[0]) / SHORT)
+    seconds = {name: median(times) for name, times in found.items()}
+    kept.write_text(json.dumps(seconds))
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--updates", type=int, default=1700)
+    arguments = parser.parse_args()
+    work = arguments.work
+    print_versions()
+    if not (work / "data").exists():
+        subprocess.run([sys.executable, "-m", "anydepth", "data", "tatoeba-en-fr", str(work / "data")], check=True)
+    seconds = seconds_per_update(work)
+    first = next(iter(ARMS))
+    outputs: dict[str, dict[str, list[list[str]]]] = {name: {depth: [] for depth in DEPTHS} for name in ARMS}
+    sources, references = ((work / "data" / f"test.{side}").read_text("utf-8").splitlines() for side in ("fr", "en"))
+    for seed in arguments.seeds:
+        for number, (name, changes) in enumerate(ARMS.items()):
+            steps = round(arguments.updates * seconds[first] / seconds[name])
+            run = work / f"arm-{number}-seed-{seed}"
+            train(work, run, [*changes, f"train.steps={steps}", f"train.seed={seed}"])
+            translator = anydepth.load(run)
+            for depth in DEPTHS:
+                outputs[name][depth].append(translator.translate(sources, depth=depth))  # type: ignore[union-attr]
+            bleu = {depth: score(outputs[name][depth][-1], references).bleu for depth in DEPTHS}
+            print(f"seed {seed}  {name}: {steps:,} updates, {seconds[name]:.3f} CPU s each, {bleu}", flush=True)
+    for name in ARMS:
+        for depth in DEPTHS:
+            bleu_of_seeds = [score(one, references).bleu for one in outputs[name][depth]]
+            line = f"{name} {depth}: {mean(bleu_of_seeds):.1f} BLEU"
+            if name != first:
+                systems = [outputs[first][depth], outputs[name][depth]]
+                (difference,) = paired_bootstrap(systems, references, over_seeds=True)
+                line += f", {difference.bleu:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
