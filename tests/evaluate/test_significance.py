@@ -98,6 +98,20 @@ def test_the_seeds_of_a_sentence_are_drawn_together() -> None:
     assert pooled.high - pooled.low < 0.75 * (one.high - one.low)
 
 
+def test_seeds_that_differ_widen_the_interval() -> None:
+    """And seeds that are all alike do not."""
+    baseline = [spoilt(0.3, seed) for seed in (1, 2, 3)]
+    apart = [spoilt(share, 4) for share in (0.1, 0.25, 0.4)]
+    (sentences,) = paired_bootstrap([baseline, apart], REFERENCES, samples=300)
+    (both,) = paired_bootstrap([baseline, apart], REFERENCES, samples=300, over_seeds=True)
+    assert both.bleu == sentences.bleu
+    assert both.high - both.low > 1.3 * (sentences.high - sentences.low)
+    alike = [[spoilt(0.3, 1)] * 3, [spoilt(0.25, 2)] * 3]
+    (without,) = paired_bootstrap(alike, REFERENCES, samples=300)
+    (with_seeds,) = paired_bootstrap(alike, REFERENCES, samples=300, over_seeds=True)
+    assert (with_seeds.low, with_seeds.high) == pytest.approx((without.low, without.high))
+
+
 @pytest.mark.parametrize(("share", "seed"), [(0.24, 7), (0.27, 8), (0.30, 9), (0.33, 10)])
 def test_the_interval_is_that_of_sacrebleu(share: float, seed: int) -> None:
     """Of one system's BLEU, which is what its paired bootstrap has an interval of: here against an empty baseline."""
