@@ -19,11 +19,11 @@ import torch
 from common import print_versions
 
 from anydepth import artifact
+from anydepth.data.corpus import read_lines
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.infer import Translator
 from anydepth.select.budget import in_ms, within_budget
 from anydepth.select.calibration import Calibration, save
-from anydepth.text.corpus import read_lines
 
 DATA = Path("demo/data")
 BAR = 0.1

@@ -12,12 +12,12 @@ import torch
 from common import interleaved, print_versions
 
 import anydepth
+from anydepth.data.corpus import read_lines
 from anydepth.select.config import DEFAULTS, Kind
 from anydepth.select.cost import LengthCost
 from anydepth.select.learnt import LearntSelector
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
-from anydepth.text.corpus import read_lines
 
 
 def main() -> None:

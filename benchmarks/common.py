@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.model import Transformer
-from anydepth.text import Batch
 
 
 def interleaved(

@@ -22,8 +22,8 @@ import psutil
 from common import print_versions, random_model
 
 from anydepth.config import DataConfig, VanillaConfig
+from anydepth.data import BatchStream, prepare
 from anydepth.objectives import make_objective
-from anydepth.text import BatchStream, prepare
 
 BARS = {"gibibytes": 2.0, "pipeline": 10.0}
 GIB = 2**30

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from common import interleaved, print_versions, random_model
 
+from anydepth.data import Tokenizer
 from anydepth.deploy.ctranslate2_format import convert, write
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.search import search
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 LENGTH = 25
 SIZES = {"width 512, 6-6, vocabulary 32k": (512, 6, 32_000), "width 256, 6-6, vocabulary 8k": (256, 6, 8_000)}

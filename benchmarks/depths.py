@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from common import interleaved, print_versions, random_model
 
+from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.search import search
-from anydepth.text import Tokenizer
 
 LENGTH, VOCABULARY = 25, 8000
 

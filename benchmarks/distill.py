@@ -18,12 +18,12 @@ from common import interleaved, print_versions, random_model
 from rich.console import Console
 
 from anydepth import artifact
+from anydepth.data import Tokenizer
+from anydepth.data.corpus import read_lines
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer import Translator
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.infer.runner import Runner, here
-from anydepth.text import Tokenizer
-from anydepth.text.corpus import read_lines
 
 WIDTH, LAYERS, VOCABULARY = 256, 6, 4000
 SPEED_LINES, FEW_LINES = 1024, 10_000

@@ -11,7 +11,7 @@ import torch
 from common import interleaved, print_versions
 
 import anydepth
-from anydepth.text.corpus import read_lines
+from anydepth.data.corpus import read_lines
 
 Outputs = dict[str, list[str]]
 

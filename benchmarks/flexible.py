@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from common import gradient, interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import FlexibleConfig
+from anydepth.data import Batch
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.text import Batch
 
 WIDTH, LAYERS, VOCABULARY, ROWS, LENGTH = 256, (12, 6), 8000, 16, 24
 STEPS = count(1)  # each draws its own tasks

@@ -10,13 +10,13 @@ import torch
 from common import interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import LatentConfig, VanillaConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.search import search
 from anydepth.model import Transformer
 from anydepth.model.cutting import cut
 from anydepth.objectives import TranslationObjective, make_objective
-from anydepth.text import Batch
 
 VOCABULARY, ROWS, LENGTH, OUTPUT = 4000, 16, 24, 24
 LAYERS = (6, 24)

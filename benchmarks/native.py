@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from common import print_versions, random_model
 
+from anydepth.data import Tokenizer
 from anydepth.deploy.ctranslate2_format import convert, write
 from anydepth.depth import SubNetwork
 from anydepth.infer.decoding import SearchOptions
@@ -26,7 +27,6 @@ from anydepth.model import Transformer
 from anydepth.native.engine import NativeModel
 from anydepth.native.format import packed
 from anydepth.native.library import kernels
-from anydepth.text import Tokenizer
 
 LENGTH = 25
 Run = Callable[[int], object]  # with so many tokens of output

@@ -21,13 +21,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
+from anydepth.data import Batch, BatchStream, PairStore
 from anydepth.deploy.on_ray import OnRay
 from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
 from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
-from anydepth.text import Batch, BatchStream, PairStore
 from anydepth.train.processes import Processes
 from anydepth.train.trainer import Update
 

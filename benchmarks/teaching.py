@@ -10,10 +10,10 @@ import torch
 from common import interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import TeacherConfig, VanillaConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives import TranslationObjective, make_objective, make_teaching
-from anydepth.text import Batch
 
 VOCABULARY, ROWS, LENGTH = 8000, 32, 24
 METHODS = {

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from common import gradient, interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.text import Batch
 
 WIDTH, LAYERS, VOCABULARY, ROWS, LENGTH = 512, 6, 8000, 16, 24
 

@@ -22,9 +22,9 @@ from common import print_versions
 from torch.nn.utils.rnn import pad_sequence
 
 from anydepth.config import DataConfig, ModelConfig, TiedMultiConfig, TrainConfig, VanillaConfig
+from anydepth.data import BatchStream, Prepared, prepare
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.text import BatchStream, Prepared, prepare
 from anydepth.train.optim import learning_rate, make_optimisers
 
 WARM_UP, UPDATES = 3, 15

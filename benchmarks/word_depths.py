@@ -21,9 +21,9 @@ import torch
 from common import print_versions
 from platformdirs import user_cache_path
 
+from anydepth.data.datasets import fetch
+from anydepth.data.labelled import read_labelled
 from anydepth.select.mutual_information import mi_depths
-from anydepth.text.datasets import fetch
-from anydepth.text.labelled import read_labelled
 
 LAYERS = 12
 

@@ -113,7 +113,7 @@ def two_targets_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real pre-trained encoder, as `anydepth data minilm` fetches it. Do not write to it."""
-    from anydepth.text.datasets import fetch
+    from anydepth.data.datasets import fetch
 
     folder = tmp_path_factory.mktemp("pretrained") / "minilm"
     fetch("minilm", folder)

@@ -3,10 +3,10 @@
 import torch
 
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 TEXTS = ["le chat dort.", "", "un grand chien voit le petit oiseau et mange ici.", "le chat.", "zut ! Ça, 42 € ?"]
 SIZES = {"width": 32, "heads": 4, "ffn": 48, "encoder_layers": 3, "decoder_layers": 2, "max_length": 40, "dropout": 0.0}

@@ -14,11 +14,11 @@ from rich.console import Console
 
 import anydepth
 from anydepth.config import TeacherConfig, keys_as_markdown
+from anydepth.data.words import split_words
 from anydepth.errors import UserError
 from anydepth.recipe import train
 from anydepth.recipe_file import read_recipe
 from anydepth.select.reconstruction import Averager, Occurrences
-from anydepth.text.words import split_words
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))

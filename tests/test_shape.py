@@ -12,10 +12,10 @@ TOP = {"foundations", "pretrained", "recipe", "recipe_parts", "estimating", "sel
 RUNNING = {"select", "infer", "native", "evaluate", "artifact", "model_folder", "deploy", "box"}
 TRAINING = {"objectives", "train"}
 FORBIDDEN = {
-    "config": {"depth", "text", "model"} | RUNNING | TRAINING | TOP,
-    "depth": {"config", "text", "model"} | RUNNING | TRAINING | TOP,
-    "text": {"depth", "model"} | RUNNING | TRAINING | TOP,
-    "model": {"text"} | RUNNING | TRAINING | TOP,
+    "config": {"depth", "data", "model"} | RUNNING | TRAINING | TOP,
+    "depth": {"config", "data", "model"} | RUNNING | TRAINING | TOP,
+    "data": {"depth", "model"} | RUNNING | TRAINING | TOP,
+    "model": {"data"} | RUNNING | TRAINING | TOP,
     "select": {"infer", "native", "evaluate", "artifact", "model_folder", "deploy"} | TRAINING | TOP,
     "objectives": {"train", "infer", "evaluate", "artifact", "model_folder", "deploy"} | TOP,
     "train": {"artifact", "model_folder", "deploy"} | TOP,

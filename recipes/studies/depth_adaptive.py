@@ -17,8 +17,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from anydepth.data.labelled import read_labelled
 from anydepth.select.mutual_information import count_words, depths_of_counts
-from anydepth.text.labelled import read_labelled
 
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")

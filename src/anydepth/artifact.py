@@ -22,6 +22,7 @@ from torch import Tensor
 
 from anydepth.card import model_card
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, sha256_of, write_atomically
@@ -46,7 +47,6 @@ from anydepth.select.selector_folder import load_selector
 from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import WordDepths
 from anydepth.tensors import write_tensors
-from anydepth.text import Tokenizer
 
 
 def save(

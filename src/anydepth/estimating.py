@@ -14,6 +14,8 @@ from rich.console import Console
 
 from anydepth import artifact
 from anydepth.config import Recipe
+from anydepth.data.cleaning import normalise
+from anydepth.data.masking import MASK
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
@@ -23,8 +25,6 @@ from anydepth.pretrained import is_pretrained
 from anydepth.recipe import train
 from anydepth.select.reconstruction import Averager, occurrence_depths, reconstruct
 from anydepth.select.word_depths import WordDepths
-from anydepth.text.clean import normalise
-from anydepth.text.masking import MASK
 
 TEXT = "text.txt"
 SEED = 1

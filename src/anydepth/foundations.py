@@ -11,13 +11,13 @@ from torch import Tensor
 
 from anydepth import artifact
 from anydepth.config import DataConfig, ModelConfig, Recipe
+from anydepth.data import Tokenizer
 from anydepth.errors import UserError
 from anydepth.files import read_json, write_atomically
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.pretrained import is_pretrained, load_pretrained
-from anydepth.text import Tokenizer
 from anydepth.train.checkpoint import read_state, saved_steps
 from anydepth.train.trainer import model_tensors
 

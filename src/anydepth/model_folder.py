@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from torch import Tensor
 
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import sha256_of
 from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
 from anydepth.select.token_depths import Special
-from anydepth.text import Tokenizer
 
 FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
 # keys of the model that came later, in formats 1 (where they may be left out), 2 and 3

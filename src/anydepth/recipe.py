@@ -12,6 +12,7 @@ from rich.console import Console
 
 from anydepth import artifact
 from anydepth.config import Recipe, WordDepthsConfig
+from anydepth.data import Prepared, Tokenizer, prepare
 from anydepth.errors import UserError
 from anydepth.files import only_process, read_json, write_atomically
 from anydepth.foundations import Foundations
@@ -19,7 +20,6 @@ from anydepth.model import Transformer
 from anydepth.model_folder import WORD_DEPTHS
 from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
 from anydepth.recipe_parts import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
-from anydepth.text import Prepared, Tokenizer, prepare
 from anydepth.train import Trainer
 from anydepth.train.precision import check_computing
 from anydepth.train.processes import Processes, join

@@ -8,14 +8,7 @@ import torch
 from anydepth import artifact
 from anydepth.config import DataConfig, Recipe, WordDepthsConfig
 from anydepth.config.data import Task
-from anydepth.errors import UserError
-from anydepth.infer.languages import LanguagePair
-from anydepth.model_folder import WORD_DEPTHS
-from anydepth.objectives import Finished, TranslationObjective
-from anydepth.select.mutual_information import mi_depths
-from anydepth.select.token_depths import DepthStream, TokenDepths
-from anydepth.select.word_depths import WordDepths
-from anydepth.text import (
+from anydepth.data import (
     Batch,
     BatchStream,
     MaskedStream,
@@ -26,8 +19,15 @@ from anydepth.text import (
     mask_and_vocabulary,
     masked_batches,
 )
-from anydepth.text.augment import AugmentedStore, Augmenter
-from anydepth.text.encoding import Encoding
+from anydepth.data.augment import AugmentedStore, Augmenter
+from anydepth.data.encoding import Encoding
+from anydepth.errors import UserError
+from anydepth.infer.languages import LanguagePair
+from anydepth.model_folder import WORD_DEPTHS
+from anydepth.objectives import Finished, TranslationObjective
+from anydepth.select.mutual_information import mi_depths
+from anydepth.select.token_depths import DepthStream, TokenDepths
+from anydepth.select.word_depths import WordDepths
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
 from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet

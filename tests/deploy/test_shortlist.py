@@ -7,10 +7,10 @@ import pytest
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.data import Tokenizer
 from anydepth.deploy.engines import on_engine
 from anydepth.deploy.shortlist import NAME, Shortlist, build
 from anydepth.errors import UserError
-from anydepth.text import Tokenizer
 
 PAIRS = toy_pairs(3000, seed=31)
 TEXTS = [source for source, _ in toy_pairs(60, seed=77)]

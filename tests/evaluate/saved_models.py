@@ -8,10 +8,10 @@ from rich.console import Console
 
 from anydepth import artifact
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 SOURCES = [f"number {i} and number {i + 1} make a sum" for i in range(6)]
 REFERENCES = [line.upper() for line in SOURCES]

@@ -13,6 +13,7 @@ from rich.console import Console
 from anydepth import artifact
 from anydepth.card import model_card
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.classification import evaluate
@@ -27,7 +28,6 @@ from anydepth.infer.classifier import Classifier
 from anydepth.model import Transformer
 from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import WordDepths
-from anydepth.text import Tokenizer
 
 pytest_plugins = ["made_classifiers"]
 

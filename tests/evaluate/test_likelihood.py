@@ -3,8 +3,8 @@ import torch
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.data import Tokenizer
 from anydepth.evaluate.likelihood import likelihood_every_depth
-from anydepth.text import Tokenizer
 
 
 def test_it_is_the_sum_of_log_probabilities_at_each_depth_alone(toy_run):

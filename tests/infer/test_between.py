@@ -10,12 +10,12 @@ import torch
 
 import anydepth
 from anydepth import artifact
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.search import search
-from anydepth.text import Tokenizer
 
 TEXTS = ["le chat dort.", "", "un grand chien voit le petit oiseau.", "le chat."]
 SOFT = SubNetwork((0, 1), (0, 1), decoder_weights=(1.0, 0.75))

@@ -11,11 +11,11 @@ from sacrebleu import sentence_chrf
 
 import anydepth
 from anydepth.config import CorpusConfig
+from anydepth.data import Tokenizer
+from anydepth.data.corpus import read_lines, read_pairs
 from anydepth.errors import UserError
 from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names
 from anydepth.infer.distill_progress import progress_note
-from anydepth.text import Tokenizer
-from anydepth.text.corpus import read_lines, read_pairs
 
 SOURCES, REFERENCES = (list(side) for side in zip(*toy_pairs(40, seed=7), strict=True))
 LONG = "chat " * 200

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.decoding import SMALL, SearchOptions, largest, length_penalty
 from anydepth.infer.search import search
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 EOS, BOS = Tokenizer.EOS, Tokenizer.BOS
 SOURCES = [[5, 6, 7, 8, 9, EOS], [10, EOS], [11, 12, 13, EOS], [14, 15, EOS], [6, 7, EOS]]

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from anydepth.config import LayerDropConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.model import Transformer
 from anydepth.model.stack import Stack
 from anydepth.objectives import make_objective
-from anydepth.text import Batch
 
 ROWS = ((2.0,), (0.5, 3.0), (-1.0, 0.25, 4.0))  # W
 

@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.layers import Layer
 from anydepth.model.stack import Stack
-from anydepth.text import Batch
 
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.0, "max_length": 32}
 REZERO = {"norm": "none", "residual": "rezero"}

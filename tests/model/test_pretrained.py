@@ -13,12 +13,12 @@ from made_checkpoints import BERT_VOCABULARY, TEXTS, bert_tokenizer, make_checkp
 from torch import Tensor
 
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
+from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.pretrained import read_pretrained
 from anydepth.pretrained import is_pretrained, load_pretrained
-from anydepth.text import Tokenizer
-from anydepth.text.pretrained_tokenizer import PretrainedTokenizer
 
 TIED = {"source_embedding.weight", "output.weight"}
 

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 import anydepth
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import DecoderCache, Transformer
-from anydepth.text import Batch
 
 SIZES = {"width": 32, "heads": 4, "ffn": 48, "encoder_layers": 4, "decoder_layers": 3, "max_length": 32}
 PATTERNS = [

@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.transformer import sinusoids
-from anydepth.text import Batch
 
 CONFIG = ModelConfig(width=32, heads=4, ffn=48, encoder_layers=3, decoder_layers=3, dropout=0.1, max_length=32)
 MENU = [entry.subnetwork for entry in DepthMenu.every_prefix(3, 3)]

@@ -14,6 +14,7 @@ from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.deploy.engines import on_engine
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
@@ -25,7 +26,6 @@ from anydepth.model import Transformer
 from anydepth.native.engine import NativeModel
 from anydepth.native.format import packed
 from anydepth.native.library import kernels
-from anydepth.text import Tokenizer
 
 KINDS = {
     "plain": {},

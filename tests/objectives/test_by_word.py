@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import HaltingConfig, ModelConfig, TeacherConfig, TiedMultiConfig, WordDepthsConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective, make_teaching
-from anydepth.text import Batch
 
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "dropout": 0.0, "max_length": 32}
 CLASSIFIER = ModelConfig(**SIZES, encoder_layers=3, decoder_layers=0)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from anydepth.draws import keyed_uniform
+from anydepth.rng import keyed_uniform
 
 
 def test_a_draw_depends_on_its_key_alone():

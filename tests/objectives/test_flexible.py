@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import FlexibleConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.depth.assignment import STRATEGIES, assign
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.objectives.flexible import Flexible
-from anydepth.text import Batch
 
 CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=6, decoder_layers=4, dropout=0.0)
 

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import HaltingConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives import OBJECTIVES, make_objective
 from anydepth.objectives.halting import first_right_exit
-from anydepth.text import Batch
 
 LAYERS = 3
 PLAIN = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=LAYERS, decoder_layers=0, dropout=0.0, max_length=32)

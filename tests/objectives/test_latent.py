@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from anydepth.config import LatentConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.objectives.vanilla import Vanilla
-from anydepth.text import Batch
 
 MODEL = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=2, decoder_layers=4, dropout=0.0)
 

@@ -3,11 +3,11 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import LayerDropConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.objectives.layerdrop import LayerDrop
-from anydepth.text import Batch
 
 CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=6, decoder_layers=3, dropout=0.0)
 ROWS = ([[5, 6, 7, 8], [9, 10]], [[20, 21, 22], [23, 24, 25, 26]])

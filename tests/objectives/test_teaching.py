@@ -8,12 +8,12 @@ import torch.nn.functional as F
 
 from anydepth.config import FlexibleConfig, LayerDropConfig, MapName, ModelConfig, TeacherConfig, TiedMultiConfig
 from anydepth.config import VanillaConfig as Vanilla
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.maps import MAPS, layer_map
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective, make_teaching
-from anydepth.text import Batch
 
 STUDENT = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=2, dropout=0.0)
 LARGE = ModelConfig(width=24, heads=3, ffn=32, encoder_layers=6, decoder_layers=6, dropout=0.1)

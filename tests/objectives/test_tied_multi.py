@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import ModelConfig, TiedMultiConfig, VanillaConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.objectives.tied_multi import TiedMulti
-from anydepth.text import Batch
 
 CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=3, decoder_layers=2, dropout=0.0)
 RULES = ["uniform", "linear", "deepest"]

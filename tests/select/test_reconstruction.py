@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
+from anydepth.data.masking import MASK
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.select import reconstruction
 from anydepth.select.reconstruction import LAMBDAS, Averager, Occurrences, occurrence_depths, reconstruct
 from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import text_key
-from anydepth.text import Tokenizer
-from anydepth.text.masking import MASK
 
 LINES = [
     "the film was good",

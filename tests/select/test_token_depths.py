@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from anydepth.data import Batch, Tokenizer
+from anydepth.data.batches import WHOLE, Share
 from anydepth.errors import UserError
 from anydepth.select.token_depths import DepthStream, TokenDepths
 from anydepth.select.word_depths import WordDepths, text_key
-from anydepth.text import Batch, Tokenizer
-from anydepth.text.batches import WHOLE, Share
 
 LINES = ["the film was wonderfully good", "a terribly dull film", "the actors were good and the film was dull"] * 30
 VALUES = {"the": (1.0,), "film": (2.0,), "good": (1.0,), "wonderfully": (3.0,), ",": (2.0,), "dull": (3.4,)}

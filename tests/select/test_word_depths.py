@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from anydepth.data.words import split_words
 from anydepth.errors import UserError
 from anydepth.select.mutual_information import count_words, mi_depths, mutual_information
 from anydepth.select.word_depths import WordDepths, text_key
-from anydepth.text.words import split_words
 
 TINY = [("good film", "pos"), ("Good good end", "pos"), ("bad film", "neg"), ("film", "neg")]
 

@@ -16,6 +16,7 @@ from anydepth import artifact
 from anydepth.cli.app import app
 from anydepth.cli.info import facts_of
 from anydepth.config import ModelConfig
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
@@ -29,7 +30,6 @@ from anydepth.select.learnt import LearntSelector, Point
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
 from anydepth.select.selector_folder import save_selector
-from anydepth.text import Tokenizer
 
 QUIET = Console(quiet=True)
 SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}

@@ -17,9 +17,9 @@ from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
+from anydepth.data import prepare
 from anydepth.errors import UserError
 from anydepth.recipe_file import read_recipe
-from anydepth.text import prepare
 from anydepth.train.processes import PLACE, Processes, fresh_store
 
 OBJECTIVES = {

@@ -33,10 +33,10 @@ def bench(
     """Time every engine at every depth on this machine, side by side: milliseconds per sentence, greedy search."""
     from rich.progress import Progress
 
+    from anydepth.cpu import cores
     from anydepth.deploy.bench import bench as carry_out
     from anydepth.deploy.bench import ways_to_run
     from anydepth.deploy.sample import find_sample
-    from anydepth.machine import cores
 
     translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate

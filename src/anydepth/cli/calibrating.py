@@ -47,9 +47,9 @@ def calibrate(
     threads: Threads = None,
 ) -> None:
     """Measure every depth on this machine, so that `translate --budget` can keep its promise here."""
+    from anydepth.data.corpus import read_lines
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.select.calibration import refuse_newer, save
-    from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     more = {"together": batch_size}

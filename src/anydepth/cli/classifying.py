@@ -39,7 +39,7 @@ def classify(
     threads: Threads = None,
 ) -> None:
     """Classify standard input, a text on each line. Standard output: label, probability and mean depth, with tabs."""
-    from anydepth.text.corpus import decode_lines
+    from anydepth.data.corpus import decode_lines
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("classify reads standard input and writes standard output: one of them is closed")

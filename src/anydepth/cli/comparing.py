@@ -39,11 +39,11 @@ def compare(
     threads: Threads = None,
 ) -> None:
     """Compare ways of training over several seeds, with a paired significance test against the first."""
+    from anydepth.data.corpus import read_lines
     from anydepth.evaluate.kept_outputs import MARK, KeptOutputs
     from anydepth.evaluate.systems import compare_systems
     from anydepth.evaluate.systems_report import write_systems_report
     from anydepth.evaluate.systems_table import print_systems
-    from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out is not None:

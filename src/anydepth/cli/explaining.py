@@ -96,7 +96,7 @@ def _has_lambdas(classifier: "Classifier") -> bool:
 
 
 def _lines() -> Iterator[str]:
-    from anydepth.text.corpus import decode_lines
+    from anydepth.data.corpus import decode_lines
 
     if sys.stdin is None:
         raise UserError("there is no text to explain: give one in quotes, or lines on standard input")

@@ -54,11 +54,11 @@ def export(
     In float32 each translation of the sample must have the same tokens as the source model's, save where two were
     as likely, or nothing is written. With other numbers the difference in BLEU is printed.
     """
+    from anydepth.cpu import cores
     from anydepth.deploy.export import Asked
     from anydepth.deploy.export import export as carry_out
     from anydepth.deploy.sample import find_sample
     from anydepth.errors import UserError
-    from anydepth.machine import cores
 
     translator = load_model(model, "cpu", threads)
     if pair is not None:

@@ -66,11 +66,11 @@ def sweep(
     threads: Threads = None,
 ) -> None:
     """Measure every depth: quality, time, size. Leaves a report, and the figures in the model's depth menu."""
+    from anydepth.data.corpus import read_lines
     from anydepth.evaluate.remember import remember
     from anydepth.evaluate.report import write_report
     from anydepth.evaluate.sweep import sweep as run_sweep
     from anydepth.evaluate.table import print_table
-    from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
@@ -112,9 +112,9 @@ def perplexity(
     threads: Threads = None,
 ) -> None:
     """Measure every depth of an encoder alone: how well it predicts sub-words that are hidden from it."""
+    from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth
     from anydepth.evaluate.plain_table import plain_table
-    from anydepth.text.corpus import read_lines
 
     texts = list(read_lines(text))
     translator = load_translator(model, device, threads, from_language)

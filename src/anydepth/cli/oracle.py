@@ -32,10 +32,10 @@ def oracle(
     threads: Threads = None,
 ) -> None:
     """Find which depth would have been best, sentence by sentence, and what it would be worth to know."""
+    from anydepth.data.corpus import read_lines
     from anydepth.evaluate.oracle import oracle as ask
     from anydepth.evaluate.oracle_report import write_oracle_report
     from anydepth.evaluate.oracle_table import print_oracle
-    from anydepth.text.corpus import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after

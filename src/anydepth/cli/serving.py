@@ -103,7 +103,7 @@ def serve(
 
 
 def _keys(path: Path) -> frozenset[str]:
-    from anydepth.text.corpus import read_lines
+    from anydepth.data.corpus import read_lines
 
     keys = frozenset(line.strip() for line in read_lines(path) if line.strip()) if path.stat().st_size else None
     if not keys:

@@ -42,7 +42,7 @@ def shortlist(
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    from anydepth.text.corpus import read_lines
+    from anydepth.data.corpus import read_lines
 
     try:
         yield from zip(read_lines(source), read_lines(target), strict=True)

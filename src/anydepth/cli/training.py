@@ -25,7 +25,7 @@ def data(
     ] = None,
 ) -> None:
     """Fetch ready data: split into train, valid and test, no text shared between them; or an encoder. Checksummed."""
-    from anydepth.text.datasets import fetch
+    from anydepth.data.datasets import fetch
 
     found = fetch(name, folder, archive)
     errors.print(f"{folder}: {found['contents']}{' (was already there)' if found['already_there'] else ''}")

@@ -94,7 +94,7 @@ def translate(
     threads: Threads = None,
 ) -> None:
     """Translate standard input to standard output, line by line."""
-    from anydepth.text.corpus import decode_lines
+    from anydepth.data.corpus import decode_lines
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")

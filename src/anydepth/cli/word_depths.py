@@ -52,8 +52,8 @@ def mi(
     label_column: LabelColumnName = "label",
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
+    from anydepth.data.labelled import read_labelled
     from anydepth.select.mutual_information import count_words, depths_of_counts
-    from anydepth.text.labelled import read_labelled
 
     check_out(out)
     counts = count_words(watched(read_labelled(train, text_column, label_column), errors))
@@ -117,9 +117,9 @@ def reconstruction(
     threads: Threads = None,
 ) -> None:
     """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
+    from anydepth.data.corpus import read_lines
+    from anydepth.data.labelled import read_labelled
     from anydepth.estimating import Reconstruction, reconstruction_depths
-    from anydepth.text.corpus import read_lines
-    from anydepth.text.labelled import read_labelled
 
     def texts_of(paths: list[Path]) -> list[str]:
         if plain:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
+from anydepth.data import Tokenizer
 from anydepth.deploy.sample import Sample
 from anydepth.depth import SubNetwork
 from anydepth.evaluate.metrics import score
 from anydepth.infer.hypothesis import Hypothesis
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 TIE = 1e-3  # logits closer than this are a tie, which rounding decides
 

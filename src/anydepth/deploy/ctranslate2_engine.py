@@ -12,6 +12,7 @@ from threading import Lock
 
 import ctranslate2
 
+from anydepth.data import Tokenizer
 from anydepth.deploy.ctranslate2_format import convert, vocabulary_of, write
 from anydepth.deploy.shortlist import Shortlist
 from anydepth.depth import SubNetwork
@@ -21,7 +22,6 @@ from anydepth.infer.engine import SearchBatch
 from anydepth.infer.loaded import LoadedModel
 from anydepth.infer.search import Found
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer
 
 # With none at all CTranslate2 stops as soon as the best of the beam has ended; ours is put on afterwards.
 NEXT_TO_NO_PENALTY = 1e-9

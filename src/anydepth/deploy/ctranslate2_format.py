@@ -15,12 +15,12 @@ from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
 from anydepth.config.model import Activation as ActivationName
+from anydepth.data import Tokenizer
 from anydepth.deploy.exportable import check_exportable
 from anydepth.deploy.shortlist import VMAP, Shortlist
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.model.stack import Stack
-from anydepth.text import Tokenizer
 
 NEVER = -1e4  # within the range of float16
 ACTIVATIONS: dict[ActivationName, Activation] = {

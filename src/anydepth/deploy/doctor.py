@@ -15,8 +15,8 @@ import torch
 
 from anydepth import __version__
 from anydepth.box import bundled_model
+from anydepth.cpu import cores
 from anydepth.errors import UserError
-from anydepth.machine import cores
 from anydepth.native.library import kernels
 
 SIZE, ROUNDS = 384, 5

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+from anydepth.cpu import cores
 from anydepth.deploy.exportable import check_exportable
 from anydepth.deploy.shortlist import Shortlist
 from anydepth.errors import UserError
 from anydepth.infer.engine import Engine, TorchEngine
 from anydepth.infer.translator import Translator
-from anydepth.machine import cores
 from anydepth.native.engine import NativeEngine
 from anydepth.native.format import check_runs
 from anydepth.native.library import kernels, library

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.data import Tokenizer, stacked
 from anydepth.deploy.onnx_format import DECODER, ENCODER
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
@@ -16,7 +17,6 @@ from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.engine import SearchBatch
 from anydepth.infer.search import Found, run
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer, stacked
 
 QUIET = 3
 

@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from anydepth.data import Tokenizer, read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
-from anydepth.text import Tokenizer, read_lines
 
 NAME = "sample.tsv"  # in a model folder: source, tab, reference
 RANDOM_LENGTHS = range(3, 28)

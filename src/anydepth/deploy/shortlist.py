@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from anydepth.data import Tokenizer
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 from anydepth.native.engine import ShortlistArrays
 from anydepth.tensors import write_tensors
-from anydepth.text import Tokenizer
 
 NAME = "shortlist.safetensors"
 VMAP = "vmap.txt"  # in a folder of CTranslate2

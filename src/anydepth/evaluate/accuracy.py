@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import torch
 
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
-from anydepth.text import Batch
 
 
 @torch.no_grad()

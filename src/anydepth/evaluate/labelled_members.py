@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anydepth.artifact import load_classifier, resolve, short_name
+from anydepth.data.labelled import read_labelled
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
 from anydepth.select.word_depths import WordDepths
-from anydepth.text.labelled import read_labelled
 
 PART = re.compile(r"(seed|fold)-(\d+)")
 

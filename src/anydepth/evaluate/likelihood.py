@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.data import Batch, Tokenizer, alike
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.text import Batch, Tokenizer, alike
 
 LOGITS = 2**25  # so many at a time, 128 MiB
 SENTENCES = 64

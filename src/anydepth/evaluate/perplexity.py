@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from anydepth.data import masked_batches
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.likelihood import mean_nll
 from anydepth.infer.hypothesis import TooLongError
 from anydepth.infer.translator import Translator
-from anydepth.text import masked_batches
 
 LARGEST_EXPONENT = 700
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydepth.data.cleaning import digest
 from anydepth.evaluate.depth_table import EveryDepth
-from anydepth.text.clean import digest
 
 SHARES = {"train": 0.6, "valid": 0.2, "test": 0.2}
 DIGESTS = 2**64  # a digest is below this

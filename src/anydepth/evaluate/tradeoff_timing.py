@@ -7,11 +7,11 @@ from statistics import fmean
 
 from rich.console import Console
 
+from anydepth.data import Tokenizer
 from anydepth.evaluate.bar import bar
 from anydepth.infer.translator import Translator
 from anydepth.select import Selector
 from anydepth.select.cost import typical_seconds
-from anydepth.text import Tokenizer
 
 WARM_UP_SENTENCES = 4
 PASSES = 3

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from anydepth.data import Tokenizer
 from anydepth.infer.decoding import Candidate, SearchOptions, Steps, largest, length_penalty
-from anydepth.text import Tokenizer
 
 
 def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> list[list[Candidate]]:

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.data import Tokenizer, alike, stacked
+from anydepth.data.words import split_words, word_spans, words_of_pieces
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.loaded import LoadedModel
@@ -20,8 +22,6 @@ from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
 from anydepth.select.token_depths import TokenDepths
 from anydepth.select.word_depths import WordDepths
-from anydepth.text import Tokenizer, alike, stacked
-from anydepth.text.words import split_words, word_spans, words_of_pieces
 
 
 @dataclass(frozen=True)

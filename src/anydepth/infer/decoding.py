@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
 from anydepth.model import DecoderCache, Transformer
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer, stacked
 
 SMALL = 2**14  # below so many logits a plain top-k is as fast
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from sacrebleu.metrics import CHRF
 
+from anydepth.data.corpus import Pair, read_lines
 from anydepth.errors import UserError
 from anydepth.files import only_process
 from anydepth.infer.distill_files import (
@@ -26,7 +27,6 @@ from anydepth.infer.distill_progress import DistillProgress
 from anydepth.infer.hypothesis import Hypothesis
 from anydepth.infer.runner import Progress, Runner, here
 from anydepth.infer.translator import Translator
-from anydepth.text.corpus import Pair, read_lines
 
 __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill_chunk", "output_names"]
 

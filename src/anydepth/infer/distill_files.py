@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PrivateAttr, ValidationError
 
+from anydepth.data.corpus import BYTE_ORDER_MARK, Pair, read_lines
 from anydepth.errors import UserError
 from anydepth.files import read_json, sync_path, write_atomically
-from anydepth.text.corpus import BYTE_ORDER_MARK, Pair, read_lines
 
 JOURNAL = "distill.json"
 FORMAT = 1

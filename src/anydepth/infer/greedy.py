@@ -5,8 +5,8 @@ Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 
 import torch
 
+from anydepth.data import Tokenizer
 from anydepth.infer.decoding import Candidate, SearchOptions, Steps, largest, length_penalty
-from anydepth.text import Tokenizer
 
 
 def greedy(decoding: Steps, limits: list[int], options: SearchOptions) -> list[list[Candidate]]:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.decoding import Candidate
@@ -20,7 +21,6 @@ from anydepth.select import Selector
 from anydepth.select.budget import within_budget
 from anydepth.select.learnt import LearntSelector
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Tokenizer
 
 AUTO = "auto"
 Depth = str | Sequence[str] | Selector | None

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.passes import Passes
 from anydepth.objectives.teaching import Teaching
 from anydepth.objectives.unused import keep_in_graph, unused_parameters
-from anydepth.text import Batch
 
 
 @dataclass

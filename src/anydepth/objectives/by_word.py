@@ -1,10 +1,10 @@
 """Every word runs as many layers as is known beforehand (Liu, Meng, Zhou, Chen and Xu 2021)."""
 
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, run_by_word
-from anydepth.text import Batch
 
 
 class ByWord(TranslationObjective):

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from anydepth.config import FlexibleConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
-from anydepth.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, run_all
-from anydepth.text import Batch
+from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 
 class Flexible(TranslationObjective):

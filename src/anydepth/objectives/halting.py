@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anydepth.config import HaltingConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, run_all
-from anydepth.text import Batch
 
 
 class Halting(TranslationObjective):

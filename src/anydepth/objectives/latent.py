@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.config import LatentConfig, ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.menu import MenuEntry
-from anydepth.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.cutting import cut, fold
@@ -23,7 +23,7 @@ from anydepth.objectives import gates
 from anydepth.objectives.base import Finished, Loss, ParameterGroup, TranslationObjective
 from anydepth.objectives.passes import Passes, run_gated
 from anydepth.objectives.unused import keep_in_graph
-from anydepth.text import Batch
+from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 UNDECIDED = (0.4, 0.6)  # probabilities by which a layer is all but drawn
 SIDES = {"encoder": ENCODER, "decoder": DECODER}

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from anydepth.config import LayerDropConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
-from anydepth.draws import DECODER, ENCODER, keyed_uniform
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, run_all
-from anydepth.text import Batch
+from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 
 class LayerDrop(TranslationObjective):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anydepth.data import Batch, Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.model import States, Transformer
 from anydepth.model.stack import Gates
-from anydepth.text import Batch, Tokenizer
 
 Layers = tuple[int, ...]
 

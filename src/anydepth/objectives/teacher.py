@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from anydepth.config import ModelConfig
+from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.model import States, Transformer
-from anydepth.text import Batch
 
 
 class Shown(NamedTuple):

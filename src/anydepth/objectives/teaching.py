@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.config import ModelConfig, TeacherConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.depth.maps import LayerMap, check_map, layer_map
 from anydepth.errors import UserError
@@ -22,7 +23,6 @@ from anydepth.objectives.cross_entropy import Soft
 from anydepth.objectives.matching import Match, match_attention
 from anydepth.objectives.passes import Passes, Ran, real_positions
 from anydepth.objectives.teacher import Shown, Teacher, layers_of
-from anydepth.text import Batch
 
 SIDES = {"encoder": ("encoder",), "decoder": ("decoder",), "both": ("encoder", "decoder")}
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from anydepth.config import TiedMultiConfig
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu
-from anydepth.draws import keyed_uniform
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, Ran, run_all
-from anydepth.text import Batch
+from anydepth.rng import keyed_uniform
 
 Table = npt.NDArray[np.float64]
 

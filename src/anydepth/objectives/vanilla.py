@@ -2,11 +2,11 @@
 
 import torch
 
+from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.passes import Passes, run_all
-from anydepth.text import Batch
 
 
 class Vanilla(TranslationObjective):

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.data import plan_epoch
+from anydepth.data.batches import WHOLE, Indices, Share
 from anydepth.select.config import Kind
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Inputs
-from anydepth.text import plan_epoch
-from anydepth.text.batches import WHOLE, Indices, Share
 
 MOST_CERTAIN = 0.99  # share of a label above which, or below 1 minus which, its offset does not grow further
 

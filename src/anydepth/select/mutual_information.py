@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from anydepth.data.words import split_words
 from anydepth.errors import UserError
 from anydepth.select.word_depths import DIGITS, WordDepths
-from anydepth.text.words import split_words
 
 SMOOTHING = 0.1
 # What is left of 0 after rounding errors. The information of the words of a large corpus is far above it.

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
-from anydepth.text import Tokenizer
 
 FIGURES = 3
 

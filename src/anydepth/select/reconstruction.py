@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.data import Tokenizer, alike, mask_and_vocabulary, stacked
+from anydepth.data.surfaces import UNKNOWN
+from anydepth.data.words import words_of_pieces
 from anydepth.model import Transformer
 from anydepth.select.word_depths import WordDepths, text_key
-from anydepth.text import Tokenizer, alike, mask_and_vocabulary, stacked
-from anydepth.text.surfaces import UNKNOWN
-from anydepth.text.words import words_of_pieces
 
 Losses = NDArray[np.float32]
 LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each, and for its own

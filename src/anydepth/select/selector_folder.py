@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, sha256_of
@@ -26,7 +27,6 @@ from anydepth.select.learnt import LearntSelector, Point
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
 from anydepth.tensors import write_tensors
-from anydepth.text import Tokenizer
 
 FORMAT = 1
 FOLDER, CONFIG, WEIGHTS = "selector", "config.json", "selector.safetensors"

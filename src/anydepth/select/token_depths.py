@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anydepth.data import Batch, Tokenizer
+from anydepth.data.batches import WHOLE, Batches, Share
+from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
 from anydepth.select.word_depths import WordDepths
-from anydepth.text import Batch, Tokenizer
-from anydepth.text.batches import WHOLE, Batches, Share
-from anydepth.text.words import words_of_pieces
 
 Special = Literal["deepest", "shallowest"]
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from anydepth.data.cleaning import digest
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
-from anydepth.text.clean import digest
 
 FORMAT = 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved

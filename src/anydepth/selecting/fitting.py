@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from anydepth.data import Tokenizer
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import EveryDepth
@@ -21,7 +22,6 @@ from anydepth.select.labelled import Labelled, LabelledStream, standardise
 from anydepth.select.learnt import LearntSelector, deepest_of
 from anydepth.select.network import DepthPredictor
 from anydepth.select.reading import Reader
-from anydepth.text import Tokenizer
 from anydepth.train.selection import Lesson, train_selector
 
 # Only what chooses in a few hundredths of the time of the shallowest depth: where quality rises steeply with time, a

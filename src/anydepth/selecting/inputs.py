@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import calibrate, spread
@@ -27,7 +28,6 @@ from anydepth.files import read_json
 from anydepth.infer.runner import Progress, Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.select.calibration import Calibration, find, refuse_newer, save
-from anydepth.text.corpus import read_lines
 
 PIECE = 2048  # sentences; of a killed run, no more than one piece is translated again
 CALIBRATION_SENTENCES = 200

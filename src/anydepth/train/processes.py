@@ -25,10 +25,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from anydepth.data.batches import Share
 from anydepth.errors import UserError
 from anydepth.model.device import choose_device
 from anydepth.model.stack import Stack
-from anydepth.text.batches import Share
 
 # What keeps DDP from sending buffers around at each step, by its name in this version of PyTorch: ours are constants.
 KNOWN = signature(DistributedDataParallel).parameters

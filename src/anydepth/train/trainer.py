@@ -15,9 +15,9 @@ from rich.console import Console
 from torch import nn
 
 from anydepth.config import TrainConfig
+from anydepth.data.batches import Share
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective, ParameterGroup
-from anydepth.text.batches import Share
 from anydepth.train import checkpoint as ckpt
 from anydepth.train.divergence import Gradients, divergence, layer_norms
 from anydepth.train.logs import RunLog, TrainProgress

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from anydepth.data import Batch, Tokenizer
+from anydepth.data.corpus import Pair
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.accuracy import accuracy_of
 from anydepth.evaluate.likelihood import mean_nll
@@ -17,8 +19,6 @@ from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.select.token_depths import TokenDepths
-from anydepth.text import Batch, Tokenizer
-from anydepth.text.corpus import Pair
 
 Figures = dict[str, float]
 DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4, "accuracy": 2}

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anydepth.data.tokenizer import encodable
 from anydepth.deploy.sample import Sample
 from anydepth.deploy.server.about import EXAMPLES, depths_of, frontend_settings, language_name, languages
 from anydepth.deploy.server.depths import Depths
@@ -25,7 +26,6 @@ from anydepth.deploy.server.workers import Task
 from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import Translator
-from anydepth.text.tokenizer import encodable
 
 TEXT, AUTO_SOURCE = "text", "auto"
 SHORT = 1_000  # characters

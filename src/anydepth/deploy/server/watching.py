@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from anydepth.data.tokenizer import encodable
 from anydepth.deploy.server.errors import ApiError, BusyError, GoneError
 from anydepth.deploy.server.logs import LOG
 from anydepth.deploy.server.metrics import Metrics
 from anydepth.errors import UserError
-from anydepth.text.tokenizer import encodable
 
 HUNG_UP = 499  # as proxies log it; nobody receives it
 OTHER = "other"

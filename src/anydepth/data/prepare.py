@@ -1,0 +1,208 @@
+"""From corpora to what training reads: cleaned text, a tokenizer and token files, in one folder."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from anydepth.config import DataConfig
+from anydepth.data.augment import Augmenter
+from anydepth.data.batches import Span
+from anydepth.data.cleaning import CleaningCounts
+from anydepth.data.corpus import Pair
+from anydepth.data.decontamination import leave_out_held_out
+from anydepth.data.encoding import Encoding, encode_part
+from anydepth.data.masking import MASK
+from anydepth.data.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
+from anydepth.data.parts import Part, clean_part, file_prefix, labels_of, watched
+from anydepth.data.store import PairStore
+from anydepth.data.tokenizer import Tokenizer, sampled
+from anydepth.errors import UserError
+from anydepth.files import atomic_folder
+
+
+@dataclass
+class PreparedPair:
+    """What there is of one language pair. Where the sources in `train` begin with a tag, `valid_pairs` are text."""
+
+    name: str
+    languages: tuple[str, str]
+    tag: str | None
+    train: PairStore
+    valid_pairs: list[Pair]
+    files: list[str]  # the names of its text files, one for each corpus
+    spans: list[Span]  # of its corpora in `train`
+
+
+@dataclass
+class Prepared:
+    folder: Path
+    tokenizer: Tokenizer
+    parts: list[PreparedPair]
+    fingerprint: str  # of the tokenizer and the tokens: what a model trained on this depends on
+    # "train" and "valid" as CleaningCounts, or where there are several pairs those of each by its name;
+    # "valid_seen_in_train" as a number
+    counts: dict[str, Any]
+    labels: tuple[str, ...] = ()  # of texts that have some, in the order of their numbers
+
+    def training_text(self) -> Iterator[Pair]:
+        """All there is to train on, as it was before it became tokens."""
+        return (pair for part in self.parts for name in part.files for pair in read_back(self.folder, name))
+
+
+def prepare(
+    config: DataConfig,
+    folder: Path,
+    seed: int,
+    *,
+    show_progress: bool = True,
+    tokenizer: Tokenizer | None = None,
+    verify: bool = True,
+) -> Prepared:
+    """Fill `folder`, in one step, or reuse what an equal configuration left there, if every file is as it was.
+
+    `tokenizer` is that of `config.tokenizer`, if it has been read already. Another process may just have verified.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: choose another folder for the prepared data")
+    if folder.exists() and any(folder.iterdir()):
+        notes = read_notes(folder, verify)
+        _check_reusable(notes, folder, config, seed)
+    else:
+        columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
+        console = Console(stderr=True)
+        visible = show_progress and console.is_terminal
+        bar = Progress(*columns, console=console, transient=True, disable=not visible)
+        with bar, atomic_folder(folder) as work:
+            _fill(config, work, seed, bar, tokenizer)
+        notes = read_notes(folder, verify=False)
+    return Prepared(
+        folder=folder,
+        fingerprint=hashlib.sha256(json.dumps(notes["files"], sort_keys=True).encode()).hexdigest(),
+        tokenizer=Tokenizer.load(folder),
+        parts=_open_parts(config, folder, notes),
+        counts=notes["counts"],
+        labels=tuple(notes.get("labels", ())),
+    )
+
+
+def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list[PreparedPair]:
+    parts = []
+    for pair in config.corpora:
+        prefix, languages = file_prefix(pair, config.corpora), (pair.source_language, pair.target_language)
+        valid = list(read_back(folder, f"{prefix}valid"))
+        name = f"{prefix}train"
+        tag, store = config.tags.get(pair.name), PairStore(folder, name)
+        sizes = notes.get("sizes", {}).get(pair.name, [len(store)])
+        weights = [corpus.weight for corpus in pair.training]
+        spans = [Span(size, weight) for size, weight in zip(sizes, weights, strict=True)]
+        files = Part(pair, prefix, CleaningCounts()).files
+        parts.append(PreparedPair(pair.name, languages, tag, store, valid, files, spans))
+    return parts
+
+
+def _fill(config: DataConfig, work: Path, seed: int, bar: Progress, read: Tokenizer | None) -> None:
+    given = _given_tokenizer(config, read)  # refused early if it is not there or not fit
+    parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
+    leave_out_held_out(parts, config.keep_out, work)
+    tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
+    (work / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
+    labels = labels_of(parts[0]) if config.is_labelled else []
+    for part in parts:
+        tag = config.tags.get(part.pair.name)
+        tag_id = None if tag is None else tokenizer.id_of(tag)
+        first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
+        encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work, bar)
+    notes = notes_of(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
+    if any(len(part.sizes) > 1 for part in parts):
+        notes["sizes"] = {part.pair.name: part.sizes for part in parts}
+    (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+
+
+def _counts(parts: Sequence[Part]) -> dict[str, Any]:
+    train: dict[str, Any] = {part.pair.name: part.train_counts.to_json() for part in parts}
+    valid: dict[str, Any] = {part.pair.name: part.valid_counts.to_json() for part in parts}
+    if len(parts) == 1:
+        (train,), (valid,) = train.values(), valid.values()
+    return {"train": train, "valid": valid, "valid_seen_in_train": sum(part.valid_seen_in_train() for part in parts)}
+
+
+def _symbols(config: DataConfig) -> list[str]:
+    """What the tokenizer needs beside the pieces of text."""
+    return [MASK] if config.is_text else sorted(set(config.tags.values()))
+
+
+def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | None:
+    if config.tokenizer is None:
+        return None
+    given = read or Tokenizer.load(config.tokenizer)
+    missing = [symbol for symbol in _symbols(config) if given.id_of(symbol) is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer of {config.tokenizer} has no symbol {missing[0]}, which these corpora need: "
+            "take one that was made for such corpora, or none"
+        )
+    return given
+
+
+def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed: int, bar: Progress) -> Tokenizer:
+    return Tokenizer.train(
+        watched(bar, "sentences for the vocabulary", _sentences(config, parts, work, seed)),
+        config.vocabulary,
+        sample=config.vocabulary_sample,
+        byte_fallback=config.byte_fallback,
+        seed=seed,
+        symbols=_symbols(config),
+        coverage=config.character_coverage,
+        required=config.required_characters,
+        split_digits=config.split_digits,
+    )
+
+
+def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
+    """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
+    sides = 2 if config.task == "translation" else 1
+    of_each = [(side for pair in _augmented(config, part, work, seed) for side in pair[:sides]) for part in parts]
+    if len(parts) == 1:
+        return of_each[0]
+    largest = max(sides * part.train_counts.kept for part in parts)
+    share = min(largest, max(1, config.vocabulary_sample // len(parts)))
+    chosen = [text for texts in of_each for text in islice(cycle(sampled(texts, share, seed)), share)]
+    random.Random(seed).shuffle(chosen)  # sentencepiece takes forever where text repeats itself in the same order
+    return iter(chosen)
+
+
+def _augmented(config: DataConfig, part: Part, work: Path, seed: int) -> Iterator[Pair]:
+    """The text to train on, with the changes of the first epoch, so that the vocabulary has what those need."""
+    pairs = part.training_text(work)
+    if config.augment is None:
+        return pairs
+    return Augmenter(config.augment, (part.pair.source_language, part.pair.target_language), seed).text(pairs)
+
+
+def _same_tokenizer(path: Path | None, folder: Path) -> bool:
+    """Whether it has only moved."""
+    return path is not None and Tokenizer.load(path).to_bytes() == Tokenizer.load(folder).to_bytes()
+
+
+def _check_reusable(notes: dict[str, Any], folder: Path, config: DataConfig, seed: int) -> None:
+    try:
+        earlier = DataConfig.model_validate(notes.get("data"))
+    except ValidationError as error:
+        raise UserError(f"{folder} was prepared by another version: delete that folder and run again") from error
+    then, now = what_is_prepared(earlier), what_is_prepared(config)
+    changed = [f"data.{key}" for key in {**then, **now} if now.get(key) != then.get(key) and key != "tokenizer"]
+    if config.tokenizer != earlier.tokenizer and not _same_tokenizer(config.tokenizer, folder):
+        changed.append("data.tokenizer")
+    if notes.get("seed") != seed:
+        changed.append("train.seed")
+    if changed:
+        raise UserError(f"{folder} was prepared with another {changed[0]}: choose a new folder, or delete this one")
