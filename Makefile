@@ -15,7 +15,7 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("anydepth needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/anydepth/native/core/*) | $(BIN)/python
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard csrc/*) | $(BIN)/python
 	$(PIP) torch
 	$(PIP) -e '.[serve,ctranslate2]'
 	touch $@
@@ -80,6 +80,9 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py
+	$(BIN)/python benchmarks/training.py      # needs accelerate
+	$(BIN)/python benchmarks/optimisers.py demo/optimisers    # hours
+# and, with test sets of your own: benchmarks/bundled.py EVAL
 
 clean:
 	rm -rf demo $(VENV)

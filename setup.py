@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-CORE = "src/anydepth/native/core"
+CORE = "csrc"
 
 
 class BuildCore(build_ext):
@@ -22,7 +22,7 @@ setup(
     cmdclass={"build_ext": BuildCore},
     ext_modules=[
         Extension(
-            "anydepth.native._core",
+            "anydepth.engines._core",
             sources=sorted(str(path) for path in Path(CORE).glob("*.cpp")),
             depends=sorted(str(path) for pattern in ("*.h", "*.inl") for path in Path(CORE).glob(pattern)),
             language="c++",

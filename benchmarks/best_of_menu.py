@@ -15,8 +15,8 @@ from statistics import median
 import torch
 from common import print_versions
 
-from anydepth.artifact import load, resolve
-from anydepth.deploy.engines import on_engine
+from anydepth.artifact.model import load, resolve
+from anydepth.engines.auto import on_engine
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 

@@ -18,12 +18,12 @@ from statistics import median
 import torch
 from common import print_versions
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.data.corpus import read_lines
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.infer import Translator
-from anydepth.select.budget import in_ms, within_budget
-from anydepth.select.calibration import Calibration, save
+from anydepth.selectors.budget import in_ms, within_budget
+from anydepth.selectors.calibration import Calibration, save
 
 DATA = Path("demo/data")
 BAR = 0.1

@@ -13,11 +13,11 @@ from common import interleaved, print_versions
 
 import anydepth
 from anydepth.data.corpus import read_lines
-from anydepth.select.config import DEFAULTS, Kind
-from anydepth.select.cost import LengthCost
-from anydepth.select.learnt import LearntSelector
-from anydepth.select.network import DepthPredictor
-from anydepth.select.reading import Reader
+from anydepth.selectors.config import DEFAULTS, Kind
+from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.learnt import LearntSelector
+from anydepth.selectors.network import DepthPredictor
+from anydepth.selectors.reading import Reader
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import torch
 from common import interleaved, print_versions, random_model
 
 from anydepth.data import Tokenizer
-from anydepth.deploy.ctranslate2_format import convert, write
+from anydepth.engines.ctranslate2_format import convert, write
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.search import search

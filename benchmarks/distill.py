@@ -17,7 +17,7 @@ import torch
 from common import interleaved, print_versions, random_model
 from rich.console import Console
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines
 from anydepth.depth import DepthMenu, SubNetwork

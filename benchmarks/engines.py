@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from common import interleaved, print_versions
 
-from anydepth.artifact import load
-from anydepth.box import bundled_model
-from anydepth.deploy.engines import on_engine
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load
+from anydepth.engines.auto import on_engine
 from anydepth.infer.translator import Translator
 
 ROUNDS, MANY, FEW = 3, 600, 80

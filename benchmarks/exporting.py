@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from common import print_versions
 
-from anydepth.artifact import load
-from anydepth.box import bundled_model
-from anydepth.deploy.checking import check
-from anydepth.deploy.engines import on_engine
-from anydepth.deploy.sample import find_sample
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load
+from anydepth.engines.auto import on_engine
+from anydepth.export.check import check
+from anydepth.export.sample import find_sample
 
 IDENTICAL, SCORED, BAR = 500, 1000, -0.3
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from anydepth.artifact import load, save
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load, save
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 

@@ -19,14 +19,14 @@ import torch
 from common import print_versions, random_model
 
 from anydepth.data import Tokenizer
-from anydepth.deploy.ctranslate2_format import convert, write
 from anydepth.depth import SubNetwork
+from anydepth.engines.ctranslate2_format import convert, write
+from anydepth.engines.native import NativeModel
+from anydepth.engines.native_format import packed
+from anydepth.engines.native_library import kernels
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.engine import SearchBatch
 from anydepth.model import Transformer
-from anydepth.native.engine import NativeModel
-from anydepth.native.format import packed
-from anydepth.native.library import kernels
 
 LENGTH = 25
 Run = Callable[[int], object]  # with so many tokens of output

@@ -18,10 +18,10 @@ import psutil
 import torch
 from common import print_versions
 
-from anydepth.artifact import load, resolve
-from anydepth.box import bundled_model
-from anydepth.deploy.engines import on_engine
-from anydepth.deploy.shortlist import Shortlist
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load, resolve
+from anydepth.engines.auto import on_engine
+from anydepth.engines.shortlist import Shortlist
 from anydepth.evaluate.metrics import score
 
 SENTENCES = 1000

@@ -16,8 +16,8 @@ import torch
 from common import print_versions
 from distill import run_distill, save_random_model, write_text
 
-from anydepth import artifact
-from anydepth.deploy.on_ray import OnRay
+from anydepth.artifact import model as artifact
+from anydepth.export.ray import OnRay
 from anydepth.infer.distill import DistillOptions
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator

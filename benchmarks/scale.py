@@ -16,8 +16,8 @@ import numpy as np
 from scale_checks import check
 from scale_model import BILLION, GIGA, Cluster, Size, Training, Translating
 
-from anydepth.artifact import load
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 GPUS = Cluster(flops=100e12, memory=80e9, inside=200e9, between=12.5e9, in_a_machine=8)

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
 from anydepth.data import Batch, BatchStream, PairStore
-from anydepth.deploy.on_ray import OnRay
+from anydepth.export.ray import OnRay
 from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
 from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator

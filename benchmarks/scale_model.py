@@ -130,7 +130,7 @@ class Translating:
     deaths_per_day: float = 1.0  # of a worker
     loading: float = 30.0  # seconds until a worker is ready, at first and after a death
     writing: float = 0.02  # seconds of each piece at home
-    ahead: int = 2  # pieces for each worker that are on their way: AHEAD of deploy/on_ray.py
+    ahead: int = 2  # pieces for each worker that are on their way: AHEAD of export/ray.py
 
     def hours(self, workers: int) -> float:
         """Event by event. Pieces differ in time by a tenth, as lengths do; one whose worker dies is done again."""

@@ -25,11 +25,11 @@ import psutil
 import torch
 from common import print_versions
 
-from anydepth.artifact import load
-from anydepth.box import bundled_model
-from anydepth.deploy.engines import on_engine
-from anydepth.deploy.server.segments import split
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load
+from anydepth.engines.auto import on_engine
 from anydepth.infer.translator import Translator
+from anydepth.serve.segments import split
 
 CLIENTS, ROUNDS, REQUESTS, SENTENCES = 64, 5, 60, 8
 WORKERS_BAR, OVERHEAD_BAR = 1.7, 3.0

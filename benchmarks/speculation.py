@@ -14,12 +14,12 @@ from statistics import median
 import torch
 from common import print_versions
 
-from anydepth.artifact import load, resolve
-from anydepth.box import bundled_model
-from anydepth.deploy.engines import on_engine
-from anydepth.deploy.sample import find_sample
+from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact.model import load, resolve
+from anydepth.engines.auto import on_engine
+from anydepth.engines.native import NativeEngine
+from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator
-from anydepth.native.engine import NativeEngine
 
 
 def seconds(translator: Translator, texts: list[str], depth: str) -> tuple[float, list[str]]:

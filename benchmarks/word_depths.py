@@ -23,7 +23,7 @@ from platformdirs import user_cache_path
 
 from anydepth.data.datasets import fetch
 from anydepth.data.labelled import read_labelled
-from anydepth.select.mutual_information import mi_depths
+from anydepth.word_depths.mutual_information import mi_depths
 
 LAYERS = 12
 

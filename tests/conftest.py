@@ -77,8 +77,8 @@ def toy_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def toy_run(toy_recipe: Path) -> Path:
     """A finished run: tied-multi 2-2, trained for real, good at all four depths. Do not write to it."""
-    from anydepth.recipe import train
-    from anydepth.recipe_file import read_recipe
+    from anydepth.train.recipe import read_recipe
+    from anydepth.train.run import train
 
     run = toy_recipe.parent / "run"
     train(read_recipe(toy_recipe), run, Console(stderr=True))
@@ -122,7 +122,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_changed(run: Path, folder: Path) -> None:
     """Save the run's model with one number changed."""
-    from anydepth import artifact
+    from anydepth.artifact import model as artifact
 
     there = artifact.load(run)
     tensors = {name: p.detach().clone() for name, p in there.model.named_parameters()}
@@ -167,8 +167,8 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     """Train, and return what was said."""
-    from anydepth.recipe import train
-    from anydepth.recipe_file import read_recipe
+    from anydepth.train.recipe import read_recipe
+    from anydepth.train.run import train
 
     console = Console(file=io.StringIO(), width=200)
     train(read_recipe(recipe, changes), run, console)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from anydepth import artifact
-from anydepth.select.word_depths import WordDepths
+from anydepth.artifact import model as artifact
+from anydepth.word_depths.table import WordDepths
 
 LABELS = ("bad", "fine", "good")
 PLAIN = (

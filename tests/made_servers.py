@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running_server import Served, serving
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 
 
 @pytest.fixture(scope="session")

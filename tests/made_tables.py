@@ -9,7 +9,7 @@ from rich.console import Console
 
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.infer.translator import Translator
-from anydepth.select.cost import LengthCost
+from anydepth.selectors.cost import LengthCost
 
 DEPTHS = ("1-1", "2-1", "1-2", "2-2")
 COSTS = tuple(LengthCost(0.05 * (k + 1), 0.02 * (k + 1)) for k in range(4))

@@ -16,9 +16,9 @@ import anydepth
 from anydepth.config import TeacherConfig, keys_as_markdown
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.recipe import train
-from anydepth.recipe_file import read_recipe
-from anydepth.select.reconstruction import Averager, Occurrences
+from anydepth.train.recipe import read_recipe
+from anydepth.train.run import train
+from anydepth.word_depths.reconstruction import Averager, Occurrences
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))

@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from anydepth.data.labelled import read_labelled
-from anydepth.select.mutual_information import count_words, depths_of_counts
+from anydepth.word_depths.mutual_information import count_words, depths_of_counts
 
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")

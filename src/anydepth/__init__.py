@@ -31,9 +31,9 @@ def load(
     """A Translator, or a Classifier, from a model folder or from the folder of a finished run; by default the model in
     the box. Translators also run on other engines: "native", in int8; "ctranslate2", there with numbers such as int8;
     or "auto", the fastest that is here. `speculate` and `shortlist` as for `anydepth translate`."""
-    from anydepth.artifact import load_any  # PyTorch is imported only when it is needed
-    from anydepth.box import bundled_model
-    from anydepth.deploy.engines import on_engine
+    from anydepth.artifact.bundled import bundled_model
+    from anydepth.artifact.model import load_any  # PyTorch is imported only when it is needed
+    from anydepth.engines.auto import on_engine
     from anydepth.infer.classifier import Classifier
 
     found = load_any(bundled_model() if path is None else path, device)

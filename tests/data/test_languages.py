@@ -10,7 +10,7 @@ from test_prepare import NUMBERS, counting_pairs, lines, tsv
 from anydepth.config import CorpusConfig, DataConfig, PairConfig
 from anydepth.data import MASK, Prepared, Tokenizer, prepare, read_pairs
 from anydepth.errors import UserError
-from anydepth.recipe_file import read_recipe
+from anydepth.train.recipe import read_recipe
 
 NUMEROS = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]
 

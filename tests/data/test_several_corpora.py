@@ -13,7 +13,7 @@ from anydepth.config import DataConfig
 from anydepth.data import BatchStream, prepare
 from anydepth.data.batches import Span, rows_of_epoch
 from anydepth.errors import UserError
-from anydepth.recipe_file import read_recipe
+from anydepth.train.recipe import read_recipe
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from labelled_texts import reconstruction_table, save_noisy
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
-from anydepth import artifact
-from anydepth.card import model_card
+from anydepth.artifact import model as artifact
+from anydepth.artifact.card import model_card
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
@@ -26,8 +26,8 @@ from anydepth.evaluate.explained import colours, explain
 from anydepth.evaluate.labelled_members import LabelledTexts, find_members
 from anydepth.infer.classifier import Classifier
 from anydepth.model import Transformer
-from anydepth.select.token_depths import TokenDepths
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
+from anydepth.word_depths.token_depths import TokenDepths
 
 pytest_plugins = ["made_classifiers"]
 

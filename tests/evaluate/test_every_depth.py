@@ -12,7 +12,7 @@ from rich.console import Console
 from sacrebleu.metrics import BLEU
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import CHUNK, EveryDepth, translate_every_depth

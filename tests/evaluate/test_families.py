@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.cli.families import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError

@@ -8,14 +8,14 @@ from conftest import toy_pairs
 from saved_models import QUIET
 
 import anydepth
-from anydepth.card import model_card
+from anydepth.artifact.card import model_card
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.kept_outputs import key_of
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.sweep import sweep
 from anydepth.infer.distill import DistillOptions, distill
-from anydepth.select import calibration
+from anydepth.selectors import calibration
 
 SOURCES, ENGLISH = map(list, zip(*toy_pairs(12, 5), strict=True))
 LOUD = [line.upper() for line in ENGLISH]

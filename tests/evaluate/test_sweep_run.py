@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.result import SweepResult

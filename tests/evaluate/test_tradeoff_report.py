@@ -13,7 +13,7 @@ from constructed_tables import noisy_table, with_costs
 from rich.console import Console
 from saved_models import QUIET
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.tradeoff import TradeOff

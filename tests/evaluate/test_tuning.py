@@ -9,11 +9,11 @@ from constructed_tables import table_of
 import anydepth
 from anydepth.evaluate.tradeoff import TradeOff, seconds_at
 from anydepth.evaluate.tuning import tuned
-from anydepth.select.config import SelectorConfig
-from anydepth.select.cost import LengthCost
-from anydepth.select.learnt import LearntSelector
-from anydepth.select.network import DepthPredictor
-from anydepth.select.reading import Reader
+from anydepth.selectors.config import SelectorConfig
+from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.learnt import LearntSelector
+from anydepth.selectors.network import DepthPredictor
+from anydepth.selectors.reading import Reader
 
 DEPTHS = ("1-1", "1-2", "2-2")
 COSTS = (LengthCost(0.2, 0.0), LengthCost(0.5, 0.0), LengthCost(1.0, 0.0))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anydepth
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError

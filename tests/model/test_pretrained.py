@@ -18,7 +18,7 @@ from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.pretrained import read_pretrained
-from anydepth.pretrained import is_pretrained, load_pretrained
+from anydepth.train.pretrained import is_pretrained, load_pretrained
 
 TIED = {"source_embedding.weight", "output.weight"}
 
@@ -195,7 +195,7 @@ def test_names_on_the_hub(tmp_path):
     (second / "tokenizer.json").unlink()
     (second / "vocab.txt").write_text("".join(f"{piece}\n" for piece in BERT_VOCABULARY), "utf-8")
     script = """
-from anydepth.pretrained import load_pretrained
+from anydepth.train.pretrained import load_pretrained
 for name in ("somebody/tiny", "tiny-without-json", "nobody/no-such-model"):
     config, tensors, tokenizer = load_pretrained(name)
     print(len(tensors["target_embedding.weight"]), *tokenizer.pieces(tokenizer.encode("Films")))

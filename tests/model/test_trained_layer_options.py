@@ -10,7 +10,7 @@ from conftest import anydepth as command
 from conftest import run_recipe, toy_pairs, weights_of
 
 import anydepth
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError

@@ -11,9 +11,9 @@ from conftest import anydepth
 from safetensors.torch import load_file
 
 import anydepth as package
-from anydepth.box import bundled_model
-from anydepth.deploy.sample import find_sample
+from anydepth.artifact.bundled import bundled_model
 from anydepth.evaluate.metrics import score
+from anydepth.export.sample import find_sample
 
 ROOT = Path(__file__).parents[2]
 BOX = ROOT / "models" / "fr-en"
@@ -54,14 +54,15 @@ def test_it_runs_when_no_model_is_named(here):
 def test_it_is_in_the_package_that_is_installed(tmp_path):
     """Away from this checkout, from nothing but the wheel."""
     tree = tmp_path / "tree"
-    for name in ("src", "models"):
+    for name in ("src", "models", "csrc"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree / name)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "installed", "."], cwd=tree, check=True, timeout=300)
     script = f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r})\n"
-    script += "import anydepth, anydepth.box; print(anydepth.__file__, anydepth.box.bundled_model())"
+    script += "import anydepth; from anydepth.artifact.bundled import bundled_model\n"
+    script += "print(anydepth.__file__, bundled_model())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     module, model = map(Path, done.stdout.split())
     assert module.is_relative_to(tmp_path)

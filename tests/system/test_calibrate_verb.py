@@ -12,8 +12,8 @@ import pytest
 from conftest import anydepth, assert_one_line, write_corpus
 
 import anydepth as package
-from anydepth.select.budget import within_budget
-from anydepth.select.calibration import NAME, find, machine_key
+from anydepth.selectors.budget import within_budget
+from anydepth.selectors.calibration import NAME, find, machine_key
 
 QUICK = ("--repeats", 1, "--sentences", 4, "--batch-size", 8, "--threads", 1)
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1

@@ -11,11 +11,11 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from made_tables import COSTS, DEPTHS
 
 import anydepth as package
-from anydepth.select.config import SelectorConfig
-from anydepth.select.learnt import LearntSelector, Point
-from anydepth.select.network import DepthPredictor
-from anydepth.select.reading import Reader
-from anydepth.select.selector_folder import save_selector
+from anydepth.selectors.config import SelectorConfig
+from anydepth.selectors.learnt import LearntSelector, Point
+from anydepth.selectors.network import DepthPredictor
+from anydepth.selectors.reading import Reader
+from anydepth.selectors.selector_folder import save_selector
 
 LINES = [source for source, _ in toy_pairs(30, seed=21)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()

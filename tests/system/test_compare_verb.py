@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import anydepth, assert_one_line, write_corpus
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.evaluate.metrics import score
 
 

@@ -11,7 +11,7 @@ import typer
 
 from anydepth.cli import VERBS, app
 from anydepth.cli.app import ENGINE_NAMES
-from anydepth.deploy.engines import ENGINES
+from anydepth.engines.auto import ENGINES
 
 EXAMPLES = [(verb.__name__, example) for verbs in VERBS.values() for verb, example in verbs.items()]
 

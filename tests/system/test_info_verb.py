@@ -12,7 +12,7 @@ from made_tables import COSTS, DEPTHS
 from rich.console import Console
 from typer.testing import CliRunner
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.cli.app import app
 from anydepth.cli.info import facts_of
 from anydepth.config import ModelConfig
@@ -24,12 +24,12 @@ from anydepth.evaluate.remember import remember
 from anydepth.evaluate.sweep import sweep
 from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
-from anydepth.select import calibration
-from anydepth.select.config import SelectorConfig
-from anydepth.select.learnt import LearntSelector, Point
-from anydepth.select.network import DepthPredictor
-from anydepth.select.reading import Reader
-from anydepth.select.selector_folder import save_selector
+from anydepth.selectors import calibration
+from anydepth.selectors.config import SelectorConfig
+from anydepth.selectors.learnt import LearntSelector, Point
+from anydepth.selectors.network import DepthPredictor
+from anydepth.selectors.reading import Reader
+from anydepth.selectors.selector_folder import save_selector
 
 QUIET = Console(quiet=True)
 SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}

@@ -8,7 +8,7 @@ import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
 from typer.testing import CliRunner
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.cli.app import app
 
 PAIRS = toy_pairs(10, 6)

@@ -11,12 +11,12 @@ import torch
 from conftest import WORDS, anydepth, assert_one_line, run_recipe, toy_pairs, write_corpus
 from made_checkpoints import make_checkpoint
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.infer.translator import Translator
-from anydepth.select.reconstruction import LAMBDAS, reconstruct
-from anydepth.select.word_depths import WordDepths, text_key
+from anydepth.word_depths.reconstruction import LAMBDAS, reconstruct
+from anydepth.word_depths.table import WordDepths, text_key
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "model"
 TEXTS = ["the film was good", "the film was not bad", "a good film", "not bad, not good", "the bad film was the film"]

@@ -16,8 +16,8 @@ from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.table_parts import rows_of, split_by_source
 from anydepth.files import only_process
-from anydepth.selecting import inputs
-from anydepth.selecting.inputs import Sample, read_sample, translations
+from anydepth.selectors import inputs
+from anydepth.selectors.inputs import Sample, read_sample, translations
 
 TINY = ("--trials", 1, "--seeds", 2, "--steps", 20, "--threads", 1, "--sentences", 100)
 QUIET = Console(quiet=True)

@@ -4,7 +4,7 @@ import pytest
 from conftest import assert_one_line
 
 from anydepth.evaluate.word_depths_plot import plot_word_depths
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
 
 REVIEWS = "good\tgreat film, great fun\ngood\tgreat and [warm]\nbad\tdull film\nbad\tdull and $flat_\n" * 5
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -13,14 +13,14 @@ from conftest import assert_one_line, run_recipe, weights_of
 from made_checkpoints import make_checkpoint
 
 import anydepth
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.data.labelled import read_labelled
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.files import sha256_of
-from anydepth.foundations import Start
 from anydepth.model import Transformer
-from anydepth.select.word_depths import WordDepths
+from anydepth.train.foundations import Start
+from anydepth.word_depths.table import WordDepths
 
 PLAIN = ["the", "film", "was", "a", "story", "of", "two", "dogs", "and", "it"]
 TELLING = {"bad": ["awful", "dull"], "good": ["great", "lovely"], "mixed": ["odd", "uneven"]}

@@ -12,8 +12,8 @@ import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.run_log import read_log
-from anydepth.recipe_file import read_recipe
-from anydepth.selecting import check_model
+from anydepth.selectors.inputs import check_model
+from anydepth.train.recipe import read_recipe
 
 SHORT = ["train.checkpoint_every=2", "train.log_every=2", "train.valid_every=100"]
 

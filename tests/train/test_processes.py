@@ -19,8 +19,8 @@ from trained_alike import ALIKE, STEPS
 
 from anydepth.data import prepare
 from anydepth.errors import UserError
-from anydepth.recipe_file import read_recipe
 from anydepth.train.processes import PLACE, Processes, fresh_store
+from anydepth.train.recipe import read_recipe
 
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",

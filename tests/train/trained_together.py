@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 
 from anydepth.errors import UserError
-from anydepth.recipe import train
-from anydepth.recipe_file import read_recipe
 from anydepth.train.processes import join
+from anydepth.train.recipe import read_recipe
+from anydepth.train.run import train
 
 cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
 for case in cases:

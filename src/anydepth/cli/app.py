@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from anydepth import __version__
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
 )
-ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in deploy/engines.py, which takes a second to import
+ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in engines/auto.py, which takes a second to import
 errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
@@ -117,7 +117,7 @@ def load_translator(
     **more: int,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.deploy.engines import on_engine
+    from anydepth.engines.auto import on_engine
 
     return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize, **more)
 
@@ -126,7 +126,7 @@ def load_model(model: Path | None, device: str, threads: int | None) -> "Transla
     """The model for all of its language pairs."""
     import torch
 
-    from anydepth.artifact import load
+    from anydepth.artifact.model import load
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.app import From, ModelOrBox, Threads, To, depths_of, errors, load_model
 from anydepth.cli.families import results
 
 if TYPE_CHECKING:
-    from anydepth.deploy.bench import Timed
+    from anydepth.export.bench import Timed
 
 
 def bench(
@@ -34,9 +34,9 @@ def bench(
     from rich.progress import Progress
 
     from anydepth.cpu import cores
-    from anydepth.deploy.bench import bench as carry_out
-    from anydepth.deploy.bench import ways_to_run
-    from anydepth.deploy.sample import find_sample
+    from anydepth.export.bench import bench as carry_out
+    from anydepth.export.bench import ways_to_run
+    from anydepth.export.sample import find_sample
 
     translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate

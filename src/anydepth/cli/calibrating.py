@@ -24,7 +24,7 @@ from anydepth.cli.app import (
 from anydepth.cli.families import results
 
 if TYPE_CHECKING:
-    from anydepth.select.calibration import Calibration
+    from anydepth.selectors.calibration import Calibration
 
 
 def calibrate(
@@ -49,7 +49,7 @@ def calibrate(
     """Measure every depth on this machine, so that `translate --budget` can keep its promise here."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.calibrate import calibrate as carry_out
-    from anydepth.select.calibration import refuse_newer, save
+    from anydepth.selectors.calibration import refuse_newer, save
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     more = {"together": batch_size}

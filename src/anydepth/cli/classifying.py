@@ -75,8 +75,8 @@ def load_classifier(
     """With another table of word depths if one is given, for use at `depth`."""
     import torch
 
-    from anydepth import artifact
-    from anydepth.select.word_depths import WordDepths
+    from anydepth.artifact import model as artifact
+    from anydepth.word_depths.table import WordDepths
 
     if threads is not None:
         torch.set_num_threads(threads)

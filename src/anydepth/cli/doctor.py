@@ -13,7 +13,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Look at this machine: versions, cores, which engines are there, what is slow and why."""
-    from anydepth.deploy.doctor import examine
+    from anydepth.export.doctor import examine
 
     found = examine()
     if as_json:

@@ -72,7 +72,7 @@ def explain(
 def _load(
     paths: Sequence[Path], word_depths: Path | None, depth: str | None, device: str, threads: int | None
 ) -> "dict[str, Classifier]":
-    from anydepth.artifact import short_name
+    from anydepth.artifact.model import short_name
 
     loaded = [
         load_classifier(path, device, threads, None if number else word_depths, depth)

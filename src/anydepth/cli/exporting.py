@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.app import ModelOrBox, Threads, depths_of, errors, load_model
 
 if TYPE_CHECKING:
-    from anydepth.deploy.checking import Check
+    from anydepth.export.check import Check
 
 
 def export(
@@ -55,10 +55,10 @@ def export(
     as likely, or nothing is written. With other numbers the difference in BLEU is printed.
     """
     from anydepth.cpu import cores
-    from anydepth.deploy.export import Asked
-    from anydepth.deploy.export import export as carry_out
-    from anydepth.deploy.sample import find_sample
     from anydepth.errors import UserError
+    from anydepth.export.export import Asked
+    from anydepth.export.export import export as carry_out
+    from anydepth.export.sample import find_sample
 
     translator = load_model(model, "cpu", threads)
     if pair is not None:

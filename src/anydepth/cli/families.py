@@ -35,7 +35,7 @@ def load_families(
 
 def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """The folders under each label, from arguments such as runs/flexible or individual=runs/1-1,runs/2-2."""
-    from anydepth.artifact import short_name
+    from anydepth.artifact.model import short_name
 
     read = [_family(argument) for argument in arguments]
     names = [name or short_name(paths[0]) for name, paths in read]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.app import ModelOrBox
 from anydepth.cli.families import results
 from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
@@ -24,7 +24,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
-    from anydepth.artifact import load_any
+    from anydepth.artifact.model import load_any
     from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
     from anydepth.infer.classifier import Classifier
 
@@ -39,7 +39,7 @@ def info(
 
 
 def facts_of(translator: "Translator") -> dict[str, Any]:
-    from anydepth.select.calibration import of_machine
+    from anydepth.selectors.calibration import of_machine
 
     config, menu, folder = translator.model.config, translator.menu, translator.folder
     views = _views(translator)

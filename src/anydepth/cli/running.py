@@ -37,7 +37,7 @@ def runner_of(
     from anydepth.infer.runner import here
 
     if name == "ray":
-        from anydepth.deploy.on_ray import OnRay
+        from anydepth.export.ray import OnRay
 
         if engine == "auto":
             raise UserError("machines might take different engines with auto: name one, such as --engine native")

@@ -64,8 +64,9 @@ def select(
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")
 
     from anydepth.files import only_process
-    from anydepth.select.config import KINDS
-    from anydepth.selecting import Work, check_model, read_sample
+    from anydepth.selectors.config import KINDS
+    from anydepth.selectors.inputs import check_model, read_sample
+    from anydepth.selectors.work import Work
 
     run = runner_of(runner, address, workers, device, threads)
     translator = load_model(model, device, threads)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.box import bundled_model
+from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.app import (
     Beam,
     Device,
@@ -70,12 +70,12 @@ def serve(
     that are under way finish.
     """
     _check_installed()
-    from anydepth.artifact import resolve
-    from anydepth.deploy.server.logs import set_up
-    from anydepth.deploy.server.run import build, listen, run
-    from anydepth.deploy.server.settings import Limits, Settings
-    from anydepth.deploy.server.workers import Source
-    from anydepth.select.budget import parse_budget
+    from anydepth.artifact.model import resolve
+    from anydepth.selectors.budget import parse_budget
+    from anydepth.serve.logs import set_up
+    from anydepth.serve.run import build, listen, run
+    from anydepth.serve.settings import Limits, Settings
+    from anydepth.serve.workers import Source
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise UserError(f"there is no log level {log_level!r}: use debug, info, warning or error")
@@ -112,7 +112,7 @@ def _keys(path: Path) -> frozenset[str]:
 
 
 def _check_installed() -> None:
-    from anydepth.deploy.doctor import SERVING
+    from anydepth.export.doctor import SERVING
 
     missing = [name for name in SERVING if not find_spec(name)]
     if missing:

@@ -24,7 +24,7 @@ def shortlist(
     By a word alignment of the corpus, of which at most 20 million pairs of sub-words are looked at. It is stored in the
     model folder; drafts of `--speculate` are taken from it, too, and `export --to ctranslate2` takes it along as vmap.
     """
-    from anydepth.deploy.shortlist import build
+    from anydepth.engines.shortlist import build
 
     translator = load_model(model, "cpu", None).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate

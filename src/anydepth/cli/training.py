@@ -52,8 +52,8 @@ def train(
     ] = None,
 ) -> None:
     """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
-    from anydepth.recipe import train as carry_out
-    from anydepth.recipe_file import read_recipe
+    from anydepth.train.recipe import read_recipe
+    from anydepth.train.run import train as carry_out
 
     members = list(_members(seeds, folds))
     recipes = [(name, read_recipe(recipe, [*(set_ or []), *changes])) for name, changes in members]

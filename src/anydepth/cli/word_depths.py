@@ -13,7 +13,7 @@ from anydepth.cli.families import results
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.select.word_depths import WordDepths
+    from anydepth.word_depths.table import WordDepths
 
 MANY_TEXTS = 10_000
 
@@ -53,7 +53,7 @@ def mi(
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
     from anydepth.data.labelled import read_labelled
-    from anydepth.select.mutual_information import count_words, depths_of_counts
+    from anydepth.word_depths.mutual_information import count_words, depths_of_counts
 
     check_out(out)
     counts = count_words(watched(read_labelled(train, text_column, label_column), errors))
@@ -119,7 +119,7 @@ def reconstruction(
     """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
     from anydepth.data.corpus import read_lines
     from anydepth.data.labelled import read_labelled
-    from anydepth.estimating import Reconstruction, reconstruction_depths
+    from anydepth.word_depths.estimate import Reconstruction, reconstruction_depths
 
     def texts_of(paths: list[Path]) -> list[str]:
         if plain:
@@ -139,7 +139,7 @@ def reconstruction(
 
 def check_out(out: Path) -> None:
     """Before any work: whether the table and its picture may be written where they would go."""
-    from anydepth.select.word_depths import WordDepths
+    from anydepth.word_depths.table import WordDepths
 
     if out.suffix.lower() == ".png":
         raise UserError(f"{out} is where the picture would go: give the name of a .json file with --out")

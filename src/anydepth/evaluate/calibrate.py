@@ -16,8 +16,8 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import now
 from anydepth.infer.translator import Translator
-from anydepth.select.calibration import Calibration, Conditions, DepthCost, machine_key
-from anydepth.select.cost import LengthCost, by_layers, sentences_per_batch, typical_seconds
+from anydepth.selectors.calibration import Calibration, Conditions, DepthCost, machine_key
+from anydepth.selectors.cost import LengthCost, by_layers, sentences_per_batch, typical_seconds
 
 WARM_UP_SENTENCES = 4
 Advance = Callable[[int], None]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.evaluate.classification_result import Evaluation, Outcome, Point
 from anydepth.evaluate.labelled_members import Member
 from anydepth.infer.classifier import Classifier

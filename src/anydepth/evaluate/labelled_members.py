@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anydepth.artifact import load_classifier, resolve, short_name
+from anydepth.artifact.model import load_classifier, resolve, short_name
 from anydepth.data.labelled import read_labelled
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
 
 PART = re.compile(r"(seed|fold)-(\d+)")
 

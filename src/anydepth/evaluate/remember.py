@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from anydepth import artifact
+from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.measurement import Measurement
 from anydepth.evaluate.result import SweepResult

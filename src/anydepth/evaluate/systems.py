@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from anydepth.artifact import short_name
+from anydepth.artifact.model import short_name
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.jobs import Families, families_of

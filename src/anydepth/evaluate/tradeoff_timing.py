@@ -10,8 +10,8 @@ from rich.console import Console
 from anydepth.data import Tokenizer
 from anydepth.evaluate.bar import bar
 from anydepth.infer.translator import Translator
-from anydepth.select import Selector
-from anydepth.select.cost import typical_seconds
+from anydepth.selectors import Selector
+from anydepth.selectors.cost import typical_seconds
 
 WARM_UP_SENTENCES = 4
 PASSES = 3

@@ -8,7 +8,7 @@ import numpy as np
 
 from anydepth.evaluate.thresholds import value_thresholds
 from anydepth.evaluate.tradeoff import TradeOff
-from anydepth.select.learnt import LearntSelector, Scores
+from anydepth.selectors.learnt import LearntSelector, Scores
 
 SLOPES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LENGTH_POWERS = (0.0, 0.5, 1.0)

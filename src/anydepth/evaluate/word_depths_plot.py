@@ -17,7 +17,7 @@ from anydepth.evaluate.heat_maps import INK, new_figure, png_of
 from anydepth.evaluate.plots import COLOURS
 from anydepth.evaluate.word_depths_table import DepthRow, depth_rows, mean_depth
 from anydepth.files import write_atomically
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
 
 COLUMNS = 48  # at least; each depth has a whole number of them
 WORDS_PER_PLACE = 3

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from anydepth.evaluate.plain_table import plain_table
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
 
 EXAMPLES = 6
 

@@ -20,8 +20,8 @@ from anydepth.errors import UserError
 from anydepth.infer.loaded import LoadedModel
 from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
-from anydepth.select.token_depths import TokenDepths
-from anydepth.select.word_depths import WordDepths
+from anydepth.word_depths.table import WordDepths
+from anydepth.word_depths.token_depths import TokenDepths
 
 
 @dataclass(frozen=True)

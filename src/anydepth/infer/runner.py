@@ -1,4 +1,4 @@
-"""Where the pieces of a long job are done: here, one after the other, or elsewhere (deploy/on_ray.py)."""
+"""Where the pieces of a long job are done: here, one after the other, or elsewhere (export/ray.py)."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar

@@ -17,10 +17,10 @@ from anydepth.infer.languages import LanguagePair, ambiguous, differ, encoder_al
 from anydepth.infer.loaded import LoadedModel
 from anydepth.infer.options import TranslationOptions
 from anydepth.model import Transformer
-from anydepth.select import Selector
-from anydepth.select.budget import within_budget
-from anydepth.select.learnt import LearntSelector
-from anydepth.select.token_depths import TokenDepths
+from anydepth.selectors import Selector
+from anydepth.selectors.budget import within_budget
+from anydepth.selectors.learnt import LearntSelector
+from anydepth.word_depths.token_depths import TokenDepths
 
 AUTO = "auto"
 Depth = str | Sequence[str] | Selector | None

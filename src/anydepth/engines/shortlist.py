@@ -1,0 +1,213 @@
+"""Which outputs a source suggests: most of the vocabulary never follows from a sentence, and need not be computed.
+
+For each sub-word of the source itself, as names are copied, and the most probable sub-words of the target, by a word
+alignment model (IBM Model 1, Brown et al. 1993) of the training corpus; and some that are always possible: the most
+frequent ones, single characters and bytes. `shortlist.safetensors` in the model folder has it; CTranslate2 has the same
+as its vmap.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from anydepth.data import Tokenizer
+from anydepth.engines.native import ShortlistArrays
+from anydepth.errors import UserError
+from anydepth.infer.translator import Translator
+from anydepth.tensors import write_tensors
+
+NAME = "shortlist.safetensors"
+VMAP = "vmap.txt"  # in a folder of CTranslate2
+Ints = NDArray[np.int32]
+ROUNDS = 4  # of expectation maximisation
+MOST_LINKS = (
+    20_000_000  # pairs of a source and a target sub-word in one sentence: of more text every second is taken, ...
+)
+HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """`outputs[offsets[i]:offsets[i + 1]]` are those of source sub-word i; `always` are those of any."""
+
+    always: Ints
+    offsets: Ints
+    outputs: Ints
+
+    @property
+    def arrays(self) -> ShortlistArrays:
+        return ShortlistArrays(self.always, self.offsets, self.outputs)
+
+    def candidates(self, source: Sequence[int]) -> set[int]:
+        found = {Tokenizer.EOS, *self.always.tolist(), *(token for token in source if token >= Tokenizer.EOS)}
+        for token in set(source):
+            found.update(self.outputs[self.offsets[token] : self.offsets[token + 1]].tolist())
+        return found
+
+    def save(self, folder: Path) -> Path:
+        arrays = {"always": self.always, "offsets": self.offsets, "outputs": self.outputs}
+        write_tensors(folder / NAME, {name: torch.from_numpy(values) for name, values in arrays.items()})
+        return folder / NAME
+
+    @classmethod
+    def find(cls, translator: Translator) -> "Shortlist | None":
+        """The one in the model's folder, if there is one."""
+        path = None if translator.folder is None else translator.folder / NAME
+        if path is None or not path.is_file():
+            return None
+        try:
+            read = {name: values.numpy() for name, values in load_file(path).items()}
+            made = cls(*(read[name] for name in ("always", "offsets", "outputs")))
+        except (SafetensorError, KeyError, OSError) as error:
+            raise UserError(f"{path} is damaged ({error}): make it again with `anydepth shortlist`") from error
+        made._check(path, translator.tokenizer.vocabulary_size)
+        return made
+
+    @classmethod
+    def of(cls, translator: Translator) -> "Shortlist":
+        found = cls.find(translator)
+        if found is None:
+            raise UserError("this model has no shortlist: make one with `anydepth shortlist`")
+        return found
+
+    def _check(self, path: Path, vocabulary: int) -> None:
+        flat = all(
+            values.dtype == np.int32 and values.ndim == 1 for values in (self.always, self.offsets, self.outputs)
+        )
+        ascends = flat and len(self.offsets) == vocabulary + 1 and (np.diff(self.offsets) >= 0).all()
+        if not ascends or self.offsets[0] != 0 or self.offsets[-1] != len(self.outputs):
+            raise UserError(f"{path} is not for this model: make it again with `anydepth shortlist`")
+        known = np.concatenate([self.always, self.outputs])
+        if len(known) and not 0 <= known.min() <= known.max() < vocabulary:
+            raise UserError(f"{path} has sub-words that the model has not: make it again with `anydepth shortlist`")
+
+    def vmap(self, names: Sequence[str]) -> str:
+        """As CTranslate2 reads it: a line for each source sub-word, and one for none, with what is always possible."""
+        rows = [("", self.always)]
+        rows += [
+            (names[i], np.unique([i, *self.outputs[start:end]]))
+            for i, (start, end) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True))
+            if i > Tokenizer.EOS
+        ]
+        return "".join(f"{key}\t{' '.join(names[i] for i in ids)}\n" for key, ids in rows)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Of pairs that were held out: how many target sub-words are on their list, and how long lists are."""
+
+    pairs: int
+    covered: float
+    mean_size: float
+
+
+def build(
+    translator: Translator, pairs: Iterable[tuple[str, str]], per_token: int = 50, always: int = 200
+) -> tuple[Shortlist, Coverage]:
+    """Of a corpus, and how well it covers pairs spread over it, which it was not made of."""
+    vocabulary = translator.tokenizer.vocabulary_size
+    held_out: list[tuple[list[int], list[int]]] = []
+    links, counts = _links(_but_some(_encoded(translator, pairs), held_out), vocabulary)
+    if links is None:
+        raise UserError("the corpus has no pair of sentences to learn from")
+    keys, shares = _model_1(*links, vocabulary)
+    made = Shortlist(_always(translator.tokenizer, counts, always), *_strongest(keys, shares, vocabulary, per_token))
+    return made, _coverage(made, held_out)
+
+
+def _encoded(translator: Translator, pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[list[int], list[int]]]:
+    tokenizer = translator.tokenizer
+    coming = iter(pairs)
+    while some := list(islice(coming, 2048)):
+        sources = tokenizer.encode_many([source for source, _ in some])
+        targets = tokenizer.encode_many([target for _, target in some])
+        for source, target in zip(sources, targets, strict=True):
+            if source and target:
+                yield translator.as_read(source), target
+
+
+def _but_some(
+    encoded: Iterable[tuple[list[int], list[int]]], held_out: list[tuple[list[int], list[int]]]
+) -> Iterator[tuple[list[int], list[int]]]:
+    for number, pair in enumerate(encoded, 1):
+        if number % EVERY == 0 and len(held_out) < HELD_OUT:
+            held_out.append(pair)
+        else:
+            yield pair
+
+
+def _links(
+    encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]] | None, NDArray[np.int64]]:
+    """For each pair of sub-words in a sentence its key, source x vocabulary + target, and the number of the target
+    place; and how often each target sub-word occurs."""
+    pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    total, every = 0, 1
+    for number, (source, target) in enumerate(encoded):
+        if number % every:
+            continue
+        pairs.append((np.unique(source).astype(np.int64), np.array(target, np.int64)))
+        total += len(pairs[-1][0]) * len(target)
+        if total > MOST_LINKS:  # go on with half of them, so that all of the corpus counts alike
+            pairs, every = pairs[::2], 2 * every
+            total = sum(len(of_source) * len(of_target) for of_source, of_target in pairs)
+    if not pairs:
+        return None, np.zeros(vocabulary, np.int64)
+    starts = np.cumsum([0, *(len(target) for _, target in pairs)])
+    keys = [(source[:, None] * vocabulary + target[None, :]).ravel() for source, target in pairs]
+    places = [
+        np.tile(np.arange(start, start + len(target)), len(source))
+        for start, (source, target) in zip(starts, pairs, strict=False)
+    ]
+    counts = np.bincount(np.concatenate([target for _, target in pairs]), minlength=vocabulary)
+    return (np.concatenate(keys), np.concatenate(places)), counts
+
+
+def _model_1(
+    keys: NDArray[np.int64], places: NDArray[np.int64], vocabulary: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The probability of each target sub-word given a source sub-word, of all that occur together."""
+    distinct, index = np.unique(keys, return_inverse=True)
+    sources = distinct // vocabulary
+    shares = np.ones(len(distinct))
+    for _ in range(ROUNDS):
+        expected = shares[index]
+        expected /= np.bincount(places, expected)[places]
+        counts = np.bincount(index, expected).astype(np.float64)
+        shares = counts / np.bincount(sources, counts, minlength=vocabulary)[sources]
+    return distinct, shares
+
+
+def _strongest(keys: NDArray[np.int64], shares: NDArray[np.float64], vocabulary: int, most: int) -> tuple[Ints, Ints]:
+    sources, targets = np.divmod(keys, vocabulary)
+    order = np.lexsort((targets, -shares, sources))
+    sources, targets = sources[order], targets[order]
+    first = np.searchsorted(sources, sources)  # where the list of each begins
+    kept = np.arange(len(sources)) - first < most
+    sources, targets = sources[kept], targets[kept]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=vocabulary))])
+    return offsets.astype(np.int32), targets.astype(np.int32)
+
+
+def _always(tokenizer: Tokenizer, counts: NDArray[np.int64], most: int) -> Ints:
+    """The most frequent ones, and what any word can be spelt with."""
+    frequent = np.argsort(-counts, kind="stable")[:most]
+    pieces = tokenizer.pieces(range(tokenizer.vocabulary_size))
+    spelling = [i for i, piece in enumerate(pieces) if len(piece) == 1 or (piece.startswith("<0x") and len(piece) == 6)]
+    found = {Tokenizer.EOS, *frequent.tolist(), *(i for i in spelling if counts[i] > 0 or len(pieces[i]) > 1)}
+    return np.array(sorted(i for i in found if i >= Tokenizer.EOS), np.int32)
+
+
+def _coverage(made: Shortlist, held_out: Sequence[tuple[list[int], list[int]]]) -> Coverage:
+    lists = [made.candidates(source) for source, _ in held_out]
+    targets = [target for _, target in held_out]
+    there = sum(token in found for found, target in zip(lists, targets, strict=True) for token in target)
+    total = sum(map(len, targets))
+    return Coverage(len(held_out), there / max(1, total), sum(map(len, lists)) / max(1, len(lists)))

@@ -1,0 +1,236 @@
+"""A time budget: the best depth whose expected time per sentence is within it."""
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from anydepth.depth import DepthMenu
+from anydepth.errors import UserError
+from anydepth.model import Transformer
+from anydepth.selectors.calibration import Calibration, find, of_machine
+from anydepth.selectors.cost import Cost, LengthCost
+
+HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
+NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+DEFAULT_BATCH_SIZE = 32
+FEW = 16  # sentences
+Say = Callable[[str], None]
+
+
+class Runs(Protocol):
+    """What it needs to know of an engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
+class Measured(Protocol):
+    """What a budget needs of a Translator."""
+
+    model: Transformer
+    menu: DepthMenu
+    folder: Path | None
+    languages: tuple[str, str]
+    pair: str | None
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def engine(self) -> Runs: ...
+
+
+def parse_budget(text: str) -> float:
+    """Seconds per sentence, from 20ms, 0.02s, 50/s or 50 sentences/s."""
+    if not isinstance(text, str):
+        raise UserError(f"{text!r} is not a budget: {HOW_TO_WRITE}")
+    if re.fullmatch(NUMBER, text.strip(), re.IGNORECASE):
+        raise UserError(f"the budget {text.strip()} has no unit: write {text.strip()}ms or {text.strip()}/s")
+    read = re.fullmatch(rf"({NUMBER})\s*(ms|s|(?:sentences?\s*)?/\s*s)", text.strip(), re.IGNORECASE)
+    if read is None:
+        raise UserError(f"{text!r} is not a budget: {HOW_TO_WRITE}")
+    value, unit = float(read[1]), read[2].lower()
+    seconds = value / 1000 if unit == "ms" else value if unit == "s" else 1 / value if value else 0.0
+    if not 0 < seconds < math.inf:
+        raise UserError(f"a budget of {text.strip()} is no time at all: give more than 0, such as 20ms or 50/s")
+    return seconds
+
+
+class BudgetSelector:
+    """All sources of a call get one depth: the best in BLEU whose mean expected time over them is within the budget.
+
+    A few sentences, typed in or the last of a file, do not tell how long sentences are: where they are known, the
+    `usual_lengths` then count in their place. `measured_on` names the test set of the qualities in what it says.
+    """
+
+    def __init__(
+        self,
+        costs: Mapping[str, Cost],
+        quality: Mapping[str, float],
+        budget: float,
+        say: Say | None = None,
+        *,
+        measured_on: str = "",
+        usual_lengths: Sequence[int] = (),
+    ) -> None:
+        if not costs or set(costs) != set(quality):
+            raise UserError("a budget needs the cost and the quality of the same depths, and of one at least")
+        self.costs, self.quality, self.budget = dict(costs), dict(quality), budget
+        self.measured_on, self.usual_lengths = measured_on, usual_lengths
+        self.has_begun = False  # what has begun is not refused any more
+        self.depth: str | None = None
+        self.expected = math.nan  # seconds per sentence, once it has chosen
+        self._say = say or (lambda line: None)
+        self._has_said_too_slow = False
+
+    def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        """A menu entry for each source, token ids that end in EOS. Empty ones take no time and do not count."""
+        lengths: Sequence[int] = [len(source) for source in sources if len(source) > 1]
+        if not lengths:
+            return [self.depth or next(iter(self.costs))] * len(sources)
+        if len(lengths) < FEW and self.usual_lengths:
+            lengths = self.usual_lengths
+        expected = {name: cost.seconds(lengths) for name, cost in self.costs.items()}
+        fitting = [name for name, seconds in expected.items() if seconds <= self.budget]
+        if fitting:
+            chosen = max(fitting, key=lambda name: (self.quality[name], -expected[name]))
+            if chosen != self.depth:
+                self._say(self._choice(chosen, expected[chosen]))
+        else:
+            chosen = min(expected, key=lambda name: (expected[name], -self.quality[name]))
+            self._refuse_or_warn(chosen, expected[chosen], len(sources))
+        self.depth, self.expected, self.has_begun = chosen, expected[chosen], True
+        return [chosen] * len(sources)
+
+    def _choice(self, depth: str, seconds: float) -> str:
+        on = f" on {self.measured_on}" if self.measured_on else ""
+        time = f"expects {in_ms(seconds)} ms per sentence within {in_ms(self.budget)} ms"
+        return f"depth {depth}: {time}, BLEU {self.quality[depth]:.1f}{on}"
+
+    def _refuse_or_warn(self, fastest: str, seconds: float, many: int) -> None:
+        """A budget that the first sentences cannot meet is a mistake; amid a stream it is a few long sentences."""
+        if not self.has_begun:
+            raise UserError(
+                f"a budget of {in_ms(self.budget)} ms per sentence is below the fastest depth, {fastest}, which takes "
+                f"{in_ms(seconds)} ms per sentence: give at least --budget {in_ms(seconds, round_up=True)}ms"
+            )
+        if not self._has_said_too_slow:
+            self._say(
+                f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per sentence, more than the budget of "
+                f"{in_ms(self.budget)} ms, for the next {many:,} sentences"
+            )
+        self._has_said_too_slow = True
+
+
+def within_budget(
+    translator: Measured, budget: str, *, beam: int = 1, batch_size: int = DEFAULT_BATCH_SIZE, say: Say | None = None
+) -> BudgetSelector:
+    """A selector for `budget`, such as "20ms", by what was measured on this machine or, failing that, by a sweep."""
+    seconds = parse_budget(budget)
+    say = say or (lambda line: None)
+    device, threads = str(next(translator.model.parameters()).device), translator.engine.threads
+    engine = translator.engine.name
+    place = translator.folder, translator.fingerprint
+    calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair, engine=engine)
+    if calibration is not None and set(calibration.depths) & set(translator.menu.names):
+        return _by_calibration(calibration, translator.menu, seconds, batch_size, say)
+    others = [one for one in of_machine(*place) if one.conditions.pair == translator.pair]
+    command = _command(translator, device, threads, beam, batch_size) + _other_conditions(others)
+    swept = [entry for entry in translator.menu if "seconds_per_sentence" in entry.cost and "bleu" in entry.quality]
+    if not swept:
+        raise UserError(f"no depth of this model has been timed here, so that no budget can be kept: run {command}")
+    on = translator.menu.measured_on
+    if (on.get("batch_size", batch_size) == 1) != (batch_size == 1):
+        raise UserError(
+            f"the times of this model's sweep are of batches of {on['batch_size']}, not {batch_size}, and say nothing "
+            f"of those: run {command}"
+        )
+    swept_on = str(on.get("engine", "torch"))
+    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device == "cpu"  # the slowest: others keep it, too
+    if swept_on != engine and not bound:
+        raise UserError(
+            f"the times of this model's sweep are those of {swept_on}, and say nothing of {engine}: run {command}"
+        )
+    slower = f", and {engine} is faster: a deeper one may fit as well" if swept_on != engine else ""
+    say(
+        f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere{slower}; "
+        f"for exact ones run {command}"
+    )
+    return BudgetSelector(
+        {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},
+        {entry.name: entry.quality["bleu"] for entry in swept},
+        seconds,
+        say,
+        measured_on=str(on.get("reference", "")),
+    )
+
+
+def _by_calibration(
+    calibration: Calibration, menu: DepthMenu, seconds: float, batch_size: int, say: Say
+) -> BudgetSelector:
+    calibrated = calibration.conditions.batch_size
+    if batch_size > 1 and not calibrated / 2 <= batch_size <= 2 * calibrated:
+        say(
+            f"the calibration is of batches of {calibrated}, not {batch_size}, and the time an estimate: "
+            f"`anydepth calibrate` with --batch-size {batch_size} makes it exact"
+        )
+    known = [name for name in menu.names if name in calibration.depths]
+    costs = calibration.costs(batch_size)
+    return BudgetSelector(
+        {name: costs[name] for name in known},
+        {name: calibration.depths[name].quality["bleu"] for name in known},
+        seconds,
+        say,
+        measured_on=calibration.conditions.reference_file,
+        usual_lengths=[length for length, count in calibration.lengths.items() for _ in range(count)],
+    )
+
+
+def _command(translator: Measured, device: str, threads: int, beam: int, batch_size: int) -> str:
+    """How to calibrate for these conditions."""
+    model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
+    command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {threads}"
+    if translator.pair is not None:
+        command += " --from {} --to {}".format(*map(shlex.quote, translator.languages))
+    if beam != 1:
+        command += f" --beam {beam}"
+    if batch_size not in (1, DEFAULT_BATCH_SIZE):
+        command += f" --batch-size {batch_size}"
+    engine, _, quantization = translator.engine.name.partition(" ")
+    command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
+    if device == "cpu" and torch.cuda.is_available():
+        command += " --device cpu"
+    return f"`{command}`"
+
+
+def _other_conditions(calibrations: Sequence[Calibration]) -> str:
+    if not calibrations:
+        return ""
+    there = calibrations[0].conditions
+    of = f"beam {there.beam}, {there.threads} threads, {there.device}, {there.engine}"
+    return f" (what was calibrated here is {of})"
+
+
+def _conditions_of_sweep(on: dict[str, object]) -> str:
+    names = {"engine": "", "device": "", "threads": "threads ", "beam": "beam ", "batch_size": "batches of "}
+    parts = [f"{words}{on[key]}" for key, words in names.items() if key in on]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def in_ms(seconds: float, round_up: bool = False) -> str:
+    """Milliseconds in three figures or more; rounded up, they are never less than `seconds`."""
+    value = seconds * 1000
+    places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    if round_up:
+        value = math.ceil(value * 10**places) / 10**places
+        return f"{value:.{places}f}"
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

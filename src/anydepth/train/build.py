@@ -1,0 +1,202 @@
+"""What a recipe is made into: batches to train on, text to validate with, and the model folders at the end."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anydepth.artifact import model as artifact
+from anydepth.artifact.folder import WORD_DEPTHS
+from anydepth.config import DataConfig, Recipe, WordDepthsConfig
+from anydepth.config.data import Task
+from anydepth.data import (
+    Batch,
+    BatchStream,
+    MaskedStream,
+    PairStream,
+    Prepared,
+    PreparedPair,
+    alike,
+    mask_and_vocabulary,
+    masked_batches,
+)
+from anydepth.data.augment import AugmentedStore, Augmenter
+from anydepth.data.encoding import Encoding
+from anydepth.errors import UserError
+from anydepth.infer.languages import LanguagePair
+from anydepth.objectives import Finished, TranslationObjective
+from anydepth.train.checkpoint import average_checkpoints
+from anydepth.train.trainer import Stream
+from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
+from anydepth.word_depths.mutual_information import mi_depths
+from anydepth.word_depths.table import WordDepths
+from anydepth.word_depths.token_depths import DepthStream, TokenDepths
+
+VALIDATION_BATCH = 64
+PRUNED = "pruned"
+VALIDATION_SEED = 1
+VALIDATORS: dict[Task, type[TranslationValidator]] = {
+    "translation": TranslationValidator,
+    "text": MaskedValidator,
+    "labels": ClassValidator,
+}
+
+
+def table_of(recipe: Recipe, run: Path) -> WordDepths | None:
+    """Where every word has its own depth by a table that is there already. It stays with the run."""
+    config, kept = recipe.objective, run / WORD_DEPTHS
+    if not isinstance(config, WordDepthsConfig) or (config.depths == "mi" and not kept.exists()):
+        return None
+    table = WordDepths.load(kept if kept.exists() else Path(config.depths))
+    cut, limit = table.facts.get("max_tokens"), recipe.data.max_tokens
+    if table.texts and cut not in (None, limit):  # a text that was cut elsewhere is another text
+        raise UserError(
+            f"{config.depths} has depths of single occurrences, in texts cut at {cut} sub-words, "
+            f"and data.max_tokens is {limit}: make them the same"
+        )
+    return table
+
+
+def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None) -> TokenDepths | None:
+    """Where every word has its own depth: what says so, by the table or, without one, by mutual information."""
+    config = recipe.objective
+    if not isinstance(config, WordDepthsConfig):
+        return None
+    if table is None:
+        table = mi_depths(prepared.training_text(), recipe.model.encoder_layers)
+    found = TokenDepths(table, prepared.tokenizer, config.special).changed(config.scale, config.lambda_)
+    found.check_layers(recipe.model.encoder_layers)
+    return found
+
+
+def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
+    data, tokens, seed = recipe.data, recipe.train.batch_tokens, recipe.train.seed
+    stores = [part.train if data.augment is None else _augmented(data, prepared, part, seed) for part in prepared.parts]
+    streams = [
+        BatchStream(store, tokens, seed, data.is_labelled, part.spans)
+        for store, part in zip(stores, prepared.parts, strict=True)
+    ]
+    sizes = [round(sum(span.pairs * span.weight for span in part.spans)) for part in prepared.parts]
+    stream = streams[0] if len(streams) == 1 else PairStream(streams, sizes, data.sampling, data.temperature, seed)
+    if token_depths is not None:
+        assert isinstance(recipe.objective, WordDepthsConfig)
+        choices = [token_depths.changed(scale) for scale in recipe.objective.scales] or [token_depths]
+        return DepthStream(stream, choices, seed)
+    if not data.is_text:
+        return stream
+    return MaskedStream(stream, data.masked, *mask_and_vocabulary(prepared.tokenizer), seed)
+
+
+def _augmented(data: DataConfig, prepared: Prepared, part: PreparedPair, seed: int) -> AugmentedStore:
+    assert data.augment is not None
+    augmenter = Augmenter(data.augment, part.languages, seed)
+    return AugmentedStore(part.train, augmenter, _encoding(data, prepared, part))
+
+
+def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> Encoding:
+    symbol = None if part.tag is None else prepared.tokenizer.id_of(part.tag)
+    first = [*prepared.tokenizer.opening, *([] if symbol is None else [symbol])]
+    return Encoding(prepared.tokenizer, first, data.max_tokens, prepared.labels)
+
+
+def validator_of(
+    recipe: Recipe,
+    prepared: Prepared,
+    objective: TranslationObjective,
+    device: torch.device,
+    token_depths: TokenDepths | None,
+) -> TranslationValidator:
+    depths = list(recipe.train.valid_depths)
+    sets = [_validation_set(recipe, prepared, part, token_depths, device) for part in prepared.parts]
+    return VALIDATORS[recipe.data.task](sets, prepared.tokenizer, objective.validated, depths, token_depths)
+
+
+def _validation_set(
+    recipe: Recipe,
+    prepared: Prepared,
+    part: PreparedPair,
+    token_depths: TokenDepths | None,
+    device: torch.device,
+) -> ValidationSet:
+    tokenizer = prepared.tokenizer
+    pairs = part.valid_pairs[: recipe.train.valid_sentences]
+    encoding = _encoding(recipe.data, prepared, part)
+    sources = [encoding.first + ids for ids in encoding.sources([source for source, _ in pairs])]
+    targets = encoding.targets([target for _, target in pairs])
+    if recipe.data.is_text:
+        batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
+    else:
+        labelled = recipe.data.is_labelled
+        places = alike([len(row) for row in (sources if labelled else targets)], VALIDATION_BATCH)
+        batches = (
+            Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen], labelled=labelled)
+            for chosen in places
+        )
+    if token_depths is not None:
+        batches = map(token_depths.on, batches)
+    return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag)
+
+
+def write_models(
+    recipe: Recipe,
+    run: Path,
+    prepared: Prepared,
+    objective: TranslationObjective,
+    steps: list[int],
+    token_depths: TokenDepths | None,
+) -> Finished:
+    """The finished model, the mean of some checkpoints, in RUN/model; what is cut out of it in RUN/pruned."""
+    if objective.state_dict():
+        objective.load_state_dict(average_checkpoints(run, steps, "objective"))
+    finished = objective.finish(average_checkpoints(run, steps), steps[-1])
+    facts = {"data": _data_facts(recipe.data, prepared), "recipe": _recipe_facts(recipe)}
+    if recipe.about:
+        facts["about"] = {"text": recipe.about.strip()}
+    pairs = {part.name: LanguagePair(*part.languages, part.tag) for part in prepared.parts}
+
+    def write(folder: Path, model: Finished, pair: str = "") -> None:
+        own = [pairs[pair]] if pair else list(pairs.values())
+        languages = (own[0].source, own[0].target) if pair else recipe.data.languages
+        artifact.save(
+            folder,
+            model.config,
+            model.tensors,
+            prepared.tokenizer,
+            model.menu,
+            languages,
+            facts,
+            own,
+            prepared.labels,
+            token_depths,
+            recipe.data.max_tokens if prepared.labels else None,
+        )
+
+    for pair, smaller in finished.cut_out.items():
+        write(run / PRUNED / pair, smaller, pair)
+    write(run / "model", finished)
+    return finished
+
+
+def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
+    """For the card: how it was trained, without folders, which are nobody's business."""
+    how = recipe.model_dump(mode="json", exclude={"data", "about"}, exclude_none=True)
+    if recipe.init_from is not None:
+        how["init_from"] = recipe.init_from.name
+    if isinstance(recipe.objective, WordDepthsConfig):
+        how["objective"]["depths"] = Path(recipe.objective.depths).name
+    if recipe.teacher is not None:
+        how["teacher"]["model"] = Path(recipe.teacher.model).name
+    return how
+
+
+def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
+    """For the card: where the text is from, and what cleaning left."""
+    train = prepared.counts["train"]
+    counts = list(train.values()) if len(prepared.parts) > 1 else [train]
+    items = {"translation": "pairs", "text": "sentences", "labels": "texts"}[data.task]
+    return {
+        "corpus": "; ".join(corpus.title for pair in data.corpora for corpus in pair.training),
+        "licence": data.licence or "not recorded",
+        f"{items}_read": sum(count["read"] for count in counts),
+        f"{items}_trained_on": sum(count["kept"] for count in counts),
+    }

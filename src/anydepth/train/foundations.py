@@ -1,0 +1,178 @@
+"""The finished models that a recipe builds on: the one that training starts from, and the teacher."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from anydepth.artifact import model as artifact
+from anydepth.config import DataConfig, ModelConfig, Recipe
+from anydepth.data import Tokenizer
+from anydepth.errors import UserError
+from anydepth.files import read_json, write_atomically
+from anydepth.infer.classifier import Classifier
+from anydepth.infer.translator import Translator
+from anydepth.model import Transformer
+from anydepth.train.checkpoint import read_state, saved_steps
+from anydepth.train.pretrained import is_pretrained, load_pretrained
+from anydepth.train.trainer import model_tensors
+
+HEAD = "output.weight"
+# of a model that training starts from; max_length not where it is the size of a table, and layers may be fewer
+FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What training starts from: a finished model, or a pre-trained encoder."""
+
+    config: ModelConfig
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer
+    fingerprint: str
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> "Start":
+        if is_pretrained(path):
+            config, tensors, tokenizer = load_pretrained(path)
+            digest = hashlib.sha256(tokenizer.to_bytes())
+            for name in sorted(tensors):
+                digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+            return cls(config, tensors, tokenizer, digest.hexdigest())
+        found = artifact.load_any(path)
+        labels = found.labels if isinstance(found, Classifier) else ()
+        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, labels)
+
+    def give_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
+        """All weights that it has a place for: a head for other labels begins anew, even for as many."""
+        places = {name: p.shape for name, p in model.named_parameters() if name != HEAD or labels == self.labels}
+        fitting = {name: value for name, value in self.tensors.items() if places.get(name) == value.shape}
+        model.load_state_dict(fitting, strict=False)
+
+
+@dataclass(frozen=True)
+class Foundations:
+    """Each is None where the recipe has none, or where the run no longer needs it."""
+
+    start: Start | None
+    teacher: Translator | None
+
+    @classmethod
+    def load(cls, recipe: Recipe, run: Path, device: torch.device, *, finished: bool) -> "Foundations":
+        """A run that has finished needs neither; one with a checkpoint to go on from needs only its teacher."""
+        if finished:
+            return cls(None, None)
+        start, teacher = None, None
+        if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
+            start = Start.load(recipe.init_from)
+        if recipe.teacher is not None and recipe.teacher.model != "self":
+            teacher = artifact.load(recipe.teacher.model, str(device))
+        return cls(start, teacher)
+
+    def completed(self, recipe: Recipe, run: Path) -> Recipe:
+        """A recipe with `init_from` has the model section and the tokenizer of the model it starts from; one with a
+        teacher, and no tokenizer of its own, that of the teacher."""
+        if recipe.init_from is not None:
+            return self._completed_by_start(recipe, recipe.init_from, run)
+        if recipe.teacher is None or recipe.teacher.model == "self" or recipe.data.tokenizer is not None:
+            return recipe
+        data = recipe.data.model_copy(update={"tokenizer": recipe.teacher.model})
+        return recipe.model_copy(update={"data": data})
+
+    def _completed_by_start(self, recipe: Recipe, init_from: Path, run: Path) -> Recipe:
+        if recipe.data.tokenizer not in (None, init_from):
+            raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
+        data = recipe.data.model_copy(update={"tokenizer": init_from})
+        there = _earlier_model(run) if self.start is None else self.start.config
+        asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
+        for key, value in asked.items():
+            if not _is_free(key, value, there) and value != getattr(there, key):
+                raise UserError(
+                    f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
+                    "leave out the section (--set 'model={}')"
+                )
+        return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
+
+    def check_teacher(self, recipe: Recipe, run: Path) -> None:
+        """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
+        if self.teacher is None:
+            return
+        prepared = run / "data"  # a resumed run no longer needs what it began with
+        used = prepared if prepared.exists() else recipe.data.tokenizer
+        if used is not None and Tokenizer.load(used).to_bytes() != self.teacher.tokenizer.to_bytes():
+            key = "data.tokenizer" if recipe.init_from is None else "init_from"
+            raise UserError(f"the teacher has another vocabulary than {key}: leave that out, or choose another teacher")
+        longest = self.teacher.longest_source
+        if longest < recipe.data.max_tokens:
+            raise UserError(
+                f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {longest} sub-words: "
+                f"set it to {longest}"
+            )
+
+    def warnings(self, recipe: Recipe) -> list[str]:
+        """What a user should know of the teacher before a long run."""
+        if recipe.teacher is None:
+            return []
+        found = [f"teacher.{key} has no effect here" for key in recipe.teacher.idle_keys()]
+        if recipe.teacher.teaches_nothing or recipe.teacher.begin >= recipe.train.steps:
+            found.append("the teacher teaches nothing: teacher.eta and lambda are 0, or it begins after the last step")
+        if recipe.teacher.leaves_nothing:
+            found.append("eta and lambda together are 1: nothing is learnt from the references")
+        if self.teacher is not None and self._speaks_otherwise(recipe.data):
+            there = " to ".join(self.teacher.languages)
+            found.append(f"the teacher translates {there}: from another language pair there is little to learn")
+        untrained = recipe.init_from is None and recipe.teacher.begin == 0
+        if recipe.teacher.model == "self" and recipe.teacher.matches_layers and untrained:
+            found.append(
+                "a model that teaches itself by its layers from the start may learn nothing else: "
+                "set teacher.begin, or start from a trained model with init_from"
+            )
+        return found
+
+    def _speaks_otherwise(self, data: DataConfig) -> bool:
+        """Whether the teacher has other languages, where both say which."""
+        assert self.teacher is not None
+        theirs, ours = self.teacher.languages, data.languages
+        return theirs != ours and ("source", "target") not in (theirs, ours)
+
+    def check_unchanged(self, run: Path, *, note: bool) -> None:
+        """Against what the run has noted, or `note` it.
+
+        A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words. Its
+        teacher must stay the same all along, wherever it lies.
+        """
+        for key, model, name in (
+            ("init_from", self.start, "start.json"),
+            ("teacher.model", self.teacher, "teacher.json"),
+        ):
+            if model is None:
+                continue
+            path, found = run / name, {"fingerprint": model.fingerprint}
+            if path.exists() and read_json(path, "delete that file and give the same command again") != found:
+                raise UserError(
+                    f"{key} is no longer the model that {run} was begun with: restore it, or give another --out"
+                )
+            if note:
+                write_atomically(path, json.dumps(found) + "\n")
+
+
+def _is_free(key: str, value: object, there: ModelConfig) -> bool:
+    if key == "max_length":
+        return there.positions != "learnt"
+    if key in ("encoder_layers", "decoder_layers"):  # the first ones are taken
+        unshared = (there.encoder_shared, there.decoder_shared) == ("none", "none") and there.residual == "plain"
+        return unshared and isinstance(value, int) and min(1, getattr(there, key)) <= value <= getattr(there, key)
+    return key in FREE_TO_CHANGE
+
+
+def _earlier_model(run: Path) -> ModelConfig:
+    advice = f"restore it, or give another folder than {run} with --out"
+    try:
+        return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
+    except ValidationError as error:
+        raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error

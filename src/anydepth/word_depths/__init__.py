@@ -1,0 +1,1 @@
+"""Choosing a depth for each word: tables, mutual information, reconstruction."""

@@ -1,0 +1,222 @@
+"""Exports: what is written translates as its source, with and without anydepth."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import anydepth, assert_one_line, save_changed
+from random_models import TEXTS, random_translator
+
+import anydepth as package
+from anydepth.artifact import model as artifact
+from anydepth.artifact.folder import read_config
+from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.engines.onnx import OnnxEngine
+from anydepth.engines.onnx_format import write_onnx
+from anydepth.errors import UserError
+from anydepth.export.check import check
+from anydepth.export.export import Asked, export
+from anydepth.export.sample import Sample, find_sample
+from anydepth.word_depths.table import WordDepths
+from anydepth.word_depths.token_depths import TokenDepths
+
+SENTENCE = "le petit chien voit un chat."
+
+
+@pytest.fixture(scope="module")
+def toy(toy_run):
+    return package.load(toy_run)
+
+
+@pytest.fixture(scope="module")
+def sample(toy, toy_run):
+    return find_sample(toy, toy_run, size=50)
+
+
+def program_of(folder, text):
+    """The program of the export's README, run by another Python process in that folder."""
+    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
+    script = program.replace('text = "..."', f"text = {text!r}")
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int16", "int8_float16"])
+def test_every_type_can_be_written_whatever_this_machine_computes_in(toy, sample, tmp_path, stored):
+    result = export(Asked(toy, "2-1", stored), "ctranslate2", tmp_path / "out", sample)
+    assert result.bleu[1] > 90
+    assert program_of(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
+
+
+def test_onnx_of_another_kind_of_model_with_a_beam(toy, tmp_path):
+    other = random_translator(toy.tokenizer, norm="post", activation="gelu")
+    sub = other.menu["3-2-soft"].subnetwork
+    write_onnx(other.model, sub, tmp_path)
+    theirs = other.on(OnnxEngine(sub, tmp_path, 1))
+    for beam in (1, 3):
+        options = {"depth": "3-2-soft", "beam": beam, "nbest": beam}
+        expected, found = (one.hypotheses(TEXTS, **options) for one in (other, theirs))
+        assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
+    with pytest.raises(UserError, match="this export has one depth"):
+        theirs.translate(TEXTS, depth="1-1")
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
+def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
+    result = export(Asked(toy, "2-1", "float32"), to, tmp_path / "out", sample)
+    assert (result.same, result.wrong) == (50, [])
+    assert result.bleu[0] == result.bleu[1] > 90
+    assert program_of(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
+    assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["depth"] == "2-1"
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
+def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
+    """Random weights hardly ever end a sentence: all of its 40 positions are filled."""
+    endless = random_translator(toy.tokenizer)
+    export(Asked(endless, "3-2", "float32"), to, tmp_path / "out", Sample(TEXTS, None, "texts"))
+    text = TEXTS[2]
+    (expected,) = endless.hypotheses([text], depth="3-2")
+    assert not expected[0].ended
+    assert program_of(tmp_path / "out", text) == expected[0].text.strip()
+
+
+def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path):
+    tensors = {name: value.detach() for name, value in toy.model.named_parameters()}
+    menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
+    depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), toy.tokenizer)
+    source = tmp_path / "model"
+    artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
+        out = tmp_path / depth
+        export(Asked(package.load(source), depth, "float32"), "anydepth", out, Sample([SENTENCE], None, "one"))
+        assert (package.load(out).token_depths is not None) == kept
+
+
+def test_all_pairs_in_half_the_space(two_targets_run, here, tmp_path):
+    several = here("export", two_targets_run, "--to", "ctranslate2", "--out", tmp_path / "out")
+    assert_one_line(several, "several language pairs", "choose one with --pair")
+    whole = ["--to", "anydepth", "--depth", "all", "--quantize", "float16", "--out", tmp_path / "all"]
+    done = here("export", two_targets_run, *whole)
+    assert done.returncode == 0, done.stderr
+    assert b"the worst" in done.stdout
+    half = package.load(tmp_path / "all")
+    assert half.between(target="loud").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
+    assert half.between(target="en").translate([SENTENCE]) == ["the small dog sees a cat."]
+
+
+def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (".", "..", tmp_path):
+        assert_one_line(here("export", toy_run, "--to", "anydepth", "--out", out), "the folder that this runs in")
+
+
+def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
+    loud = package.load(two_targets_run).between(target="loud")
+    sample = Sample([SENTENCE], None, "one")
+    for to in ("ctranslate2", "onnx"):
+        export(Asked(loud, "2-2", "float32"), to, tmp_path / to, sample)
+        assert program_of(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
+def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
+    export(Asked(toy, "1-2", stored), "anydepth", tmp_path / "out", sample)
+    alone = package.load(tmp_path / "out")
+    assert alone.menu.names == ["1-2"]
+    assert (alone.model.config.encoder_layers, alone.model.config.decoder_layers) == (1, 2)
+    assert alone.parameters() == toy.parameters("1-2")
+    assert alone.translate([SENTENCE]) == toy.translate([SENTENCE], depth="1-2")
+    assert read_config(tmp_path / "out").facts == read_config(toy.folder).facts
+
+
+def test_all_depths_in_half_the_space(toy, sample, tmp_path):
+    export(Asked(toy, "all", "float16"), "anydepth", tmp_path / "out", sample)
+    half = package.load(tmp_path / "out")
+    assert half.menu.names == toy.menu.names
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "out", toy.folder)]
+    assert sizes[0] < 0.55 * sizes[1]
+    assert half.translate([SENTENCE], depth="1-1") == toy.translate([SENTENCE], depth="1-1")
+
+
+def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
+    loud = package.load(two_targets_run).between(target="loud")
+    export(Asked(loud, "2-2", "float32"), "anydepth", tmp_path / "out", Sample([SENTENCE], None, "one"))
+    assert package.load(tmp_path / "out").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
+
+
+def test_another_model_is_found_out(toy, toy_run, tmp_path):
+    save_changed(toy_run, tmp_path / "changed")
+    hard = find_sample(toy, toy.folder, size=50)
+    found = check(toy, package.load(tmp_path / "changed"), "2-2", "2-2", hard)
+    assert found.wrong
+    assert all(one.gap > 1e-3 and one.expected != one.found for one in found.wrong)
+    assert found.same + len(found.differences) == 50
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
+    export(Asked(toy, "2-1", "float32"), "ctranslate2", tmp_path / "out", sample)
+    export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "out", sample)
+    assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["quantization"] == "int8"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="not an earlier export"):
+        export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "mine", sample)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("out", ["model", "model/inside", "."])
+def test_the_model_itself_is_never_written_over(toy_run, tmp_path, out):
+    shutil.copytree(toy_run / "model", tmp_path / "model")
+    own = package.load(tmp_path / "model")
+    export(Asked(own, "all", "float16"), "anydepth", tmp_path / "own", Sample([SENTENCE], None, "one"))
+    for translator in (own, package.load(tmp_path / "own")):
+        folder = translator.folder / out.removeprefix("model").lstrip("/") if out != "." else tmp_path
+        with pytest.raises(UserError, match="where the model itself is"):
+            export(Asked(translator, "1-1", "int8"), "ctranslate2", folder, Sample([SENTENCE], None, "one"))
+    assert package.load(tmp_path / "own").translate([SENTENCE])
+
+
+def test_blank_lines_are_no_sample(toy, tmp_path):
+    (tmp_path / "blank.fr").write_text("\n \n", "utf-8")
+    with pytest.raises(UserError, match="no sentence"):
+        find_sample(toy, toy.folder, tmp_path / "blank.fr")
+
+
+def test_without_validation_text_sub_words_at_random_have_to_do(toy, sample):
+    found = find_sample(toy, toy.folder, size=20)
+    assert (len(found.sources), found.references, found.origin) == (20, None, "sub-words at random")
+    assert sample.origin == "the run's validation text"
+
+
+def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
+    done = anydepth(
+        "export", toy_run, "--to", "ctranslate2", "--depth", "2-1", "--quantize", "int8", "--out", tmp_path / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode()
+    assert re.search(r"same tokens: \d+ of 50 \(the run's validation text\)", said)
+    assert re.search(r"BLEU: [\d.]+ before, [\d.]+ exported \([+-][\d.]+\)", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--to", "tflite"], ["no format 'tflite'", "ctranslate2, onnx, anydepth"]),
+        (["--to", "ctranslate2", "--depth", "9-9"], ["no depth 9-9"]),
+        (["--to", "ctranslate2", "--depth", "all"], ["one depth per model"]),
+        (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
+        (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
+        (["--to", "ctranslate2", "--reference", "x"], ["--reference comes with --source"]),
+        (["--to", "ctranslate2", "--pair", "fr"], ["no language pair 'fr'; it has: fr-en"]),
+        (["--to", "ctranslate2", "--source", "nowhere.fr"], ["nowhere.fr"]),
+    ],
+)
+def test_bad_input_of_the_verb(here, toy_run, tmp_path, options, words):
+    assert_one_line(here("export", toy_run, "--out", tmp_path / "out", *options), *words)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.iterdir())

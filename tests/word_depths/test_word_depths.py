@@ -1,0 +1,233 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from anydepth.data.words import split_words
+from anydepth.errors import UserError
+from anydepth.word_depths.mutual_information import count_words, mi_depths, mutual_information
+from anydepth.word_depths.table import WordDepths, text_key
+
+TINY = [("good film", "pos"), ("Good good end", "pos"), ("bad film", "neg"), ("film", "neg")]
+
+
+def information(joint):
+    """Of one label, from the definition: joint[x][y] are smoothed counts."""
+    total = sum(map(sum, joint))
+    terms = [
+        joint[x][y] / total * math.log(joint[x][y] * total / (sum(joint[x]) * (joint[0][y] + joint[1][y])))
+        for x in (0, 1)
+        for y in (0, 1)
+    ]
+    return sum(terms)
+
+
+def test_mutual_information_by_hand():
+    found = mutual_information(count_words(TINY))
+    assert list(found) == ["good", "film", "end", "bad"]
+    # word and pos, word and neg, neither and pos, neither and neg; with two labels the other table is its mirror
+    assert found["good"] == pytest.approx(2 * information([[2.1, 0.1], [0.1, 2.1]]))
+    assert found["film"] == pytest.approx(2 * information([[1.1, 2.1], [1.1, 0.1]]))
+    assert found["end"] == pytest.approx(2 * information([[1.1, 0.1], [1.1, 2.1]]))
+    assert found["bad"] == pytest.approx(found["end"])
+    # 4 (21/44 ln(21/11) + 1/44 ln(1/11))
+    assert found["good"] == pytest.approx(1.0164796, abs=1e-6)
+
+
+def test_every_label_counts():
+    three = [("a", "x"), ("a b", "y"), ("b", "z"), ("b", "z")]
+    found = mutual_information(count_words(three))
+    tables = [[[1.1, 1.1], [0.1, 2.1]], [[1.1, 1.1], [0.1, 2.1]], [[0.1, 2.1], [2.1, 0.1]]]
+    assert found["a"] == pytest.approx(sum(map(information, tables)))
+
+
+def test_a_word_that_tells_nothing_is_among_the_deepest():
+    pairs = [(f"the {text}", label) for text, label in TINY]
+    found = mutual_information(count_words(pairs))
+    assert found["the"] == min(value for word, value in found.items() if word != "the") > 0
+    assert mi_depths(pairs, 5).depths(["the"]) == [5]
+
+
+def test_a_word_counts_once_in_a_text():
+    assert mutual_information(count_words([("a a a", "x"), ("b", "y")])) == pytest.approx(
+        mutual_information(count_words([("a", "x"), ("b b", "y")]))
+    )
+    assert count_words(TINY).occurrences == {"good": 3, "film": 3, "end": 1, "bad": 1}
+
+
+def test_bins_by_hand():
+    # good tells most; film, missing from one text of pos, tells as much as end and bad, each in one text of its label
+    table = mi_depths(TINY, 4)
+    assert table.depths(["good", "film", "end", "bad", "unseen"]) == [1, 4, 4, 4, 4]
+    assert table.values["good"] == (0.5,)
+    assert table.values["end"] == (4.5,)
+    assert (table.kind, table.layers, table.lambdas) == ("mi", 4, ())
+
+
+@pytest.mark.parametrize("layers", [1, 3, 7])
+def test_bins_are_of_equal_width(layers):
+    # word n is in 30 - n of the texts of one label and in n of the other
+    pairs = [(" ".join(f"w{n}" for n in range(16) if place >= n), "x") for place in range(30)]
+    pairs += [(" ".join(f"w{n}" for n in range(16) if place < n) + " end", "y") for place in range(30)]
+    logs = {word: -math.log(value) for word, value in mutual_information(count_words(pairs)).items()}
+    low, high = min(logs.values()), max(logs.values())
+    table = mi_depths(pairs, layers)
+    for word, value in logs.items():
+        place = layers * ((value - low) / (high - low))
+        assert table.depths([word]) == [max(1, math.ceil(place))]
+        assert table.values[word][0] == pytest.approx(place + 0.5, abs=1.1e-4)
+    assert set(table.depths(list(logs))) >= {1, layers}
+
+
+def test_words_that_tell_the_same_are_all_deep():
+    assert mi_depths([("a", "x"), ("b", "y")], 6).depths(["a", "b"]) == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([], "no label"),
+        ([("a", "x"), ("b", "x")], "only the label 'x'"),
+        ([("", "x"), (" ", "y")], "no words"),
+        ([("a", f"text {number}") for number in range(200)], "check which column is the label"),
+    ],
+)
+def test_what_mutual_information_refuses(pairs, said):
+    with pytest.raises(UserError, match=said):
+        mi_depths(pairs, 6)
+
+
+def test_scale():
+    table = WordDepths("mi", 6, {"a": (0.5,), "b": (2.5,), "c": (2.5001,), "d": (6.5,), "e": (-3.0,)})
+    words = ["a", "b", "c", "d", "e", "unseen"]
+    assert table.depths(words) == [1, 2, 3, 6, 1, 6]
+    assert table.depths(words, 0.5) == [1, 1, 1, 3, 1, 3]  # 0.5 x 2.5 - 0.5 = 0.75; 0.5 x 6.5 - 0.5 = 2.75; 2.5
+    assert table.depths(words, 2) == [1, 5, 5, 6, 1, 6]  # 2 x 2.5 - 0.5 = 4.5
+    assert table.depths(words, 1e-9) == [1] * 6
+    assert table.depths(words, 1e9) == [6, 6, 6, 6, 1, 6]
+    assert table.depths([]) == []
+    for wrong in (0, -1.0, math.inf, math.nan):
+        with pytest.raises(UserError, match="cannot be scaled"):
+            table.depths(words, wrong)
+
+
+def test_many_scales_one_after_the_other():
+    table = WordDepths("mi", 100, {"a": (10.0,)})
+    assert [table.depths(["a"], scale)[0] for scale in [*range(1, 11), 1, 2]] == [*range(10, 101, 10), 10, 20]
+    assert len(table._tables) <= 8
+
+
+def test_lambdas():
+    table = WordDepths("reconstruction", 6, {"a": (6.0, 4.0, 1.0), "b": (2.0, 2.0, 2.0)}, (0.0, 0.1, 0.2), 0.1)
+    assert table.depths(["a", "b", "unseen"]) == [4, 2, 6]
+    assert table.depths(["a"], lambda_=0.05) == [5]
+    assert table.depths(["a"], lambda_=0.16) == [2]  # 4 - 0.6 x 3 = 2.2
+    assert table.depths(["a"], lambda_=0.2) == [1]
+    assert table.depths(["a"], lambda_=0.0) == [6]
+    assert table.depths(["a"], 0.5, 0.05) == [2]
+    with pytest.raises(UserError, match="no number to go by"):
+        table.depths(["a"], lambda_=math.nan)
+    with pytest.raises(UserError, match="kind mi have no lambda"):
+        WordDepths("mi", 6, {"a": (1.0,)}).depths(["a"], lambda_=0.1)
+
+
+def test_texts_that_were_gone_through():
+    words = split_words("a film, a bad film")
+    kept = {text_key(words): (5, 1, 2, 3, 4, 6)}
+    table = WordDepths("reconstruction", 6, {"film": (2.0, 1.0)}, (0.0, 0.1), 0.1, kept)
+    assert table.depths(words) == table.depths(words, lambda_=0.1) == [5, 1, 2, 3, 4, 6]
+    assert table.depths(words, 0.5) == [2, 1, 1, 1, 2, 3]  # halves down
+    assert table.depths([*words[:-1], "shot"]) == [6, 1, 6, 6, 6, 6]  # another text
+    with pytest.raises(UserError, match=r"for a lambda of 0\.1 alone"):
+        table.depths(words, lambda_=0.0)
+
+
+def test_texts_that_only_begin_alike_do_not_share_depths():
+    words = [f"w{i}" for i in range(60)]
+    table = WordDepths("reconstruction", 6, {"w0": (2.0,)}, (0.1,), 0.1, {text_key(words): (3,) * 60})
+    assert table.depths(words) == [3] * 60
+    assert table.depths([*words[:59], "end"]) == table.depths([*words, "end"])[:60] == [2] + [6] * 59
+
+
+def test_a_lambda_that_the_table_does_not_reach_is_refused():
+    table = WordDepths("reconstruction", 6, {"a": (5.0, 3.0)}, (0.0, 0.5), 0.5)
+    assert table.depths(["a"], lambda_=0.25) == [4]
+    for beyond in (-0.1, 0.6):
+        with pytest.raises(UserError, match=r"beyond what these depths were made for, 0 to 0\.5"):
+            table.depths(["a"], lambda_=beyond)
+
+
+def test_the_key_of_a_text_is_the_same_in_every_process():
+    code = "from anydepth.word_depths.table import text_key; print(text_key(['a', 'film']))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert other == text_key(["a", "film"]) != text_key(["film", "a"])
+
+
+def test_saved_and_loaded(tmp_path):
+    path = tmp_path / "new" / "word-depths.json"
+    table = WordDepths(
+        "reconstruction",
+        6,
+        {'"q"': (1.23456, 3.0), "été": (2.50004, 2.0), "東": (1.0, 1.0)},
+        (0.0, 0.1),
+        0.1,
+        {"00ff": (1, 2)},
+        {"texts": 3, "note": "ä"},
+    )
+    table.save(path)
+    again = WordDepths.load(path)
+    assert again == table
+    assert again.values['"q"'] == (1.2346, 3.0)
+    assert again.depths(["été"]) == table.depths(["été"]) == [2]
+    content = json.loads(path.read_text("utf-8"))
+    assert list(content) == ["format", "kind", "layers", "lambdas", "lambda", "facts", "words", "texts"]
+    assert content["format"] == 1
+    WordDepths("mi", 2, {}).save(path)
+    assert WordDepths.load(path).depths(["x"]) == [2]
+
+
+def changed(**keys):
+    content = WordDepths("mi", 6, {"a": (1.0,)}).to_json()
+    return json.dumps({**content, **keys})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "damaged or holds no word depths"),
+        (changed()[:-10], "damaged or holds no word depths"),
+        (b"\xff\xfe", "damaged or holds no word depths"),
+        ("[" * 100_000, "damaged or holds no word depths"),
+        ("[1, 2]", "holds no word depths"),
+        ('{"format": 1, "depths": []}', "holds no word depths"),
+        (changed(format=2), "newer anydepth"),
+        (changed(kind="halting"), "damaged .*kind"),
+        (changed(layers=0), "damaged .*layers"),
+        (changed(layers="six"), "damaged .*layers"),
+        (changed(words={"a": [math.nan]}), "damaged .*words"),
+        (changed(words={"a": [math.inf]}), "damaged .*words"),
+        (changed(words={"a": [1.0, 2.0]}), "'a' has 2 values, not 1"),
+        (changed(words={"a": []}), "'a' has 0 values"),
+        (changed(words=[1]), "damaged .*words"),
+        (changed(lambdas=[0.1]), "lambda"),
+        (changed(lambdas=[0.2, 0.1], **{"lambda": 0.1}, words={"a": [1, 2]}), "ascend"),
+        (changed(texts={"a": [0]}), "damaged .*texts"),
+        (changed(more=1), "damaged .*more"),
+    ],
+)
+def test_files_of_something_else(tmp_path, content, said):
+    path = tmp_path / "word-depths.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=said) as caught:
+        WordDepths.load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(UserError, match="there are no word depths at"):
+        WordDepths.load(tmp_path / "none.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        WordDepths.load(tmp_path)
