@@ -71,7 +71,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`lengths` counts the sentences of the calibration set by their length, as in select/cost.py."""
+    """`lengths` counts the sentences of the calibration set by their length, as in selectors/cost.py."""
 
     conditions: Conditions
     lengths: dict[int, Count]
