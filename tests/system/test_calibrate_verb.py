@@ -69,7 +69,8 @@ def test_calibrate_then_a_budget(model, files, environment):
 def test_what_auto_takes_is_what_translate_goes_by(model, files, environment):
     assert calibrate(model, files, environment, engine="auto").returncode == 0
     (record,) = records(model / NAME)
-    assert record["calibration"]["conditions"]["engine"] == "native"
+    # on processors with AVX2 alone `auto` takes CTranslate2 for batches
+    assert record["calibration"]["conditions"]["engine"] in ("native", "ctranslate2 int8")
     text = b"le chat dort.\n"
     done = anydepth("translate", model, "--budget", "1000s", "--threads", "1", stdin=text, env=environment)
     assert (done.returncode, done.stdout) == (0, b"the cat sleeps.\n")
