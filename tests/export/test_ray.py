@@ -68,7 +68,7 @@ def cluster(tmp_path_factory):
     options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    environment["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "600"
+    environment["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # with it, now and then a client's server dies as it is forked
     with open(log_file, "wb") as log:
         head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
     below = []
