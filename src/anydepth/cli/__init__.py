@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from anydepth.cli.app import app
+from anydepth.cli.app import app, errors
 from anydepth.cli.benching import bench
 from anydepth.cli.calibrating import calibrate
 from anydepth.cli.classifying import classify
@@ -28,6 +28,7 @@ from anydepth.cli.shortlisting import shortlist
 from anydepth.cli.training import data, train
 from anydepth.cli.translating import distill, translate
 from anydepth.cli.word_depths import word_depths_app
+from anydepth.progress import show_progress
 
 # In the order of --help: under each heading the verbs, each with an example.
 VERBS: dict[str, dict[Callable[..., None], str]] = {
@@ -72,6 +73,7 @@ def main() -> None:
     # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
     # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    show_progress(errors)
     with one_line_errors():
         code = typer.main.get_command(app).main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,63 @@
+"""Progress of long work. Nothing is shown until a program asks for it, as the command line does.
+
+Messages go through `logging` (the logger `anydepth`); bars are drawn here, with rich.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_quiet = Console(quiet=True)
+_console = _quiet
+
+
+def show_progress(console: Console | None = None) -> None:
+    """From now on show bars and the log's messages, by default on standard error."""
+    global _console
+    _console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True) if console is None else console
+    log = logging.getLogger("anydepth")
+    for handler in [one for one in log.handlers if isinstance(one, _ToConsole)]:
+        log.removeHandler(handler)
+    log.addHandler(_ToConsole())
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def progress_console() -> Console:
+    """Where bars are drawn; quiet until `show_progress`."""
+    return _console
+
+
+class _ToConsole(logging.Handler):
+    """A message as it is, one line each; whatever bar is there stays below it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _console.print(self.format(record), markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields what to call with the number of pieces that have become ready.
+
+    A bar on a terminal; a line for each tenth of the work where there is none.
+    """
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = _console
+    done, shown = 0, console.is_terminal and not console.quiet and total > 0
+    # A lazy refresh: the bar must not take time from what it measures.
+    with Progress(*columns, console=console, refresh_per_second=2, disable=not shown) as progress:
+        task = progress.add_task(description, total=total)
+
+        def advance(count: int) -> None:
+            nonlocal done
+            tenths = 10 * done // total
+            done += count
+            progress.advance(task, count)
+            if not console.is_terminal and 10 * done // total > tenths:
+                message = f"{description}: {done:,} of {total:,}"
+                console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+        yield advance
