@@ -35,8 +35,8 @@ TRIES = 20  # of a piece, each after a worker has died
 AHEAD = 2  # pieces for each worker that are on their way, so that none runs dry
 TOKEN = ".ray/auth_token"
 PATIENCE = 10.0  # seconds for a cluster to answer
-# Seconds for one that answers to get ready: a busy head is slow to start a client's server, and now and then that dies at
-# once, in gRPC's handling of fork (not with GRPC_ENABLE_FORK_SUPPORT=0 in the head's environment).
+# Seconds for one that answers to get ready: a busy head is slow to start a client's server, and now and then that dies
+# at once, in gRPC's handling of fork (not with GRPC_ENABLE_FORK_SUPPORT=0 in the head's environment).
 STARTING = 600.0
 NOT_READY = ("Starting Ray client server failed", "Proxy failed to Connect to backend", "ray client connection timeout")
 
