@@ -8,7 +8,7 @@ from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
 from anydepth.artifact import model as artifact
-from anydepth.cli.families import families
+from anydepth.cli.options import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember

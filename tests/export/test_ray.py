@@ -18,7 +18,7 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from rich.console import Console
 
 import anydepth as package
-from anydepth.cli.running import runner_of
+from anydepth.cli.options import make_runner
 from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
 from anydepth.export import ray as on_ray
@@ -211,7 +211,7 @@ def test_a_cluster_that_is_not_ready_is_tried_again(monkeypatch):
 )
 def test_bad_options(options, words):
     with pytest.raises(UserError, match=words):
-        runner_of(**{"address": None, "workers": None, "device": "cpu", "threads": None} | options)
+        make_runner(**{"address": None, "workers": None, "device": "cpu", "threads": None} | options)
 
 
 def test_an_address_where_nobody_is(toy_run, source, tmp_path):

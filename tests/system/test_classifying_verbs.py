@@ -42,7 +42,7 @@ def test_classify_says_that_it_cut_a_text(by_mi_run, piped):
     done = piped(b"a film\n" + b"film " * 10_000 + b"\n", "classify", by_mi_run)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
-    assert b"1 texts fill the 61 sub-words that the model reads" in done.stderr
+    assert b"1 texts fill the 61 subwords that the model reads" in done.stderr
     assert not piped(b"a film\n", "classify", by_mi_run).stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from anydepth.cli import VERBS, app
-from anydepth.cli.app import ENGINE_NAMES
+from anydepth.cli.options import ENGINE_NAMES
 from anydepth.engines.auto import ENGINES
 
 EXAMPLES = [(verb.__name__, example) for verbs in VERBS.values() for verb, example in verbs.items()]

@@ -13,8 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
-from anydepth.cli.app import app
-from anydepth.cli.info import facts_of
+from anydepth.cli import app
+from anydepth.cli.info import translator_facts
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
@@ -68,7 +68,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
     rows = rows_of(text)
     assert rows["model"] == str(toy_run / "model")
     assert rows["languages"] == "fr to en"
-    assert rows["vocabulary"].startswith("320 sub-words")
+    assert rows["vocabulary"].startswith("320 subwords")
     assert (rows["encoder"], rows["decoder"]) == ("2 layers", "2 layers")
     assert rows["parameters"].startswith(f"{translator.parameters():,},")
     assert rows["depths"] == "4; by default 2-2"
@@ -86,7 +86,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
 def test_json_has_the_same(toy_run: Path) -> None:
     facts = json.loads(shown(toy_run, "--json"))
     translator = artifact.load(toy_run)
-    assert facts == facts_of(translator)
+    assert facts == translator_facts(translator)
     assert facts["parameters"] == translator.parameters("2-2")
     assert facts["bytes_in_memory"] == 4 * facts["parameters"]
     assert facts["bytes_on_disk"] == sum(path.stat().st_size for path in (toy_run / "model").iterdir())

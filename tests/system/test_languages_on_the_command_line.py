@@ -9,7 +9,7 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
-from anydepth.cli.app import app
+from anydepth.cli import app
 
 PAIRS = toy_pairs(10, 6)
 TEXTS = "".join(f"{source}\n" for source, _ in PAIRS).encode()

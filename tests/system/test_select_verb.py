@@ -10,8 +10,8 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from rich.console import Console
 
 import anydepth as package
-from anydepth.cli.app import errors
-from anydepth.cli.selecting import select as verb
+from anydepth.cli.options import stderr
+from anydepth.cli.select import select as verb
 from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.table_parts import rows_of, split_by_source
@@ -162,13 +162,13 @@ def test_lines_that_cannot_be_translated_are_left_out(toy_run, tmp_path, capsys)
     source, reference = tmp_path / "a.fr", tmp_path / "a.en"
     source.write_text(f"le chat dort.\n\nun chien.\n{'le chat ' * 100}\nici.\n")
     reference.write_text("the cat sleeps.\nnothing\n\nlong\nhere.\n")
-    sample = read_sample(package.load(toy_run), source, reference, errors)
+    sample = read_sample(package.load(toy_run), source, reference, stderr)
     assert sample.sources == ("le chat dort.", "ici.")
     assert sample.references == ("the cat sleeps.", "here.")
     assert "3 lines left out" in capsys.readouterr().err
     reference.write_text("\n" * 5)
     with pytest.raises(UserError, match="no line that can be translated"):
-        read_sample(package.load(toy_run), source, reference, errors)
+        read_sample(package.load(toy_run), source, reference, stderr)
 
 
 def test_bad_input_is_one_line(selected, files, environment, tmp_path):

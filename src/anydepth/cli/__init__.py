@@ -1,34 +1,53 @@
-"""The command line: a function per verb."""
+"""The command line: a file per verb. Errors that a user can mend become one line and exit code 2."""
 
+import errno
 import os
+import re
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
 
 import typer
 
-from anydepth.cli.app import app, errors
-from anydepth.cli.benching import bench
-from anydepth.cli.calibrating import calibrate
-from anydepth.cli.classifying import classify
-from anydepth.cli.comparing import compare
+from anydepth import __version__
+from anydepth.cli.bench import bench
+from anydepth.cli.calibrate import calibrate
+from anydepth.cli.classify import classify
+from anydepth.cli.compare import compare
+from anydepth.cli.data import data
 from anydepth.cli.depths import depths
+from anydepth.cli.distill import distill
 from anydepth.cli.doctor import doctor
-from anydepth.cli.evaluating import evaluate
-from anydepth.cli.explaining import explain
-from anydepth.cli.exporting import export
-from anydepth.cli.failures import one_line_errors
+from anydepth.cli.evaluate import evaluate
+from anydepth.cli.explain import explain
+from anydepth.cli.export import export
 from anydepth.cli.info import info
 from anydepth.cli.maps import maps
-from anydepth.cli.measuring import perplexity, sweep
+from anydepth.cli.options import stderr
 from anydepth.cli.oracle import oracle
-from anydepth.cli.plotting import plot
-from anydepth.cli.selecting import select
-from anydepth.cli.serving import serve
-from anydepth.cli.shortlisting import shortlist
-from anydepth.cli.training import data, train
-from anydepth.cli.translating import distill, translate
+from anydepth.cli.perplexity import perplexity
+from anydepth.cli.plot import plot
+from anydepth.cli.select import select
+from anydepth.cli.serve import serve
+from anydepth.cli.shortlist import shortlist
+from anydepth.cli.sweep import sweep
+from anydepth.cli.train import train
+from anydepth.cli.translate import translate
 from anydepth.cli.word_depths import word_depths_app
+from anydepth.errors import UserError
 from anydepth.progress import show_progress
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
+)
+SECONDS_TO_BE_ENDED = 5
+OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
 # In the order of --help: under each heading the verbs, each with an example.
 VERBS: dict[str, dict[Callable[..., None], str]] = {
@@ -69,11 +88,62 @@ for heading, verbs in VERBS.items():
 app.add_typer(word_depths_app, name="word-depths", rich_help_panel="Look things up")
 
 
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"anydepth {__version__}")
+        raise typer.Exit
+
+
 def main() -> None:
     # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
     # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    show_progress(errors)
+    show_progress(stderr)
     with one_line_errors():
         code = typer.main.get_command(app).main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Whatever a user can mend becomes one line on standard error and exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        _fail(str(error), said_by_all=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
+        sys.exit(141)
+    except KeyboardInterrupt:
+        stderr.print("interrupted")
+        sys.exit(130)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "; free some space and give the same command again" if full else ""
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}{advice}")
+    except MemoryError:
+        _fail(OUT_OF_MEMORY)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and re.search(r"out of memory|allocate memory", str(error)):
+            _fail(OUT_OF_MEMORY)
+        if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
+            raise
+        message = error.format_message()
+        if not message:  # a bare `anydepth` has printed its help
+            sys.exit(2)
+        _fail(f"{message} (--help shows what there is)")
+
+
+def _fail(message: str, said_by_all: bool = False) -> NoReturn:
+    """Of several processes that train together and all find the same wrong, the first one on a machine says so, and
+    torchrun ends the others before they do."""
+    together = "TORCHELASTIC_RUN_ID" in os.environ
+    rank = os.environ.get("RANK", "0") if together else "0"
+    if together and said_by_all and os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(SECONDS_TO_BE_ENDED)
+    stderr.print(f"anydepth: {'' if rank == '0' else f'process {rank}: '}{' '.join(message.split())}")
+    sys.exit(2)

@@ -1,4 +1,4 @@
-"""The verb that times the engines."""
+"""`anydepth bench`: times the engines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact.bundled import bundled_model
-from anydepth.cli.app import From, ModelOrBox, Threads, To, depths_of, errors, load_model
-from anydepth.cli.families import results
+from anydepth.cli.options import From, ModelOrBundled, Threads, To, depths_of, load_model, results, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.bench import Timed
 
 
 def bench(
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     depth: Annotated[
         list[str] | None,
         typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=depths_of),
@@ -44,13 +43,13 @@ def bench(
     sample = find_sample(translator, model or bundled_model(), source, size=sentences)
     ways, missing = ways_to_run(translator, threads or cores())
     sizes = (1, batch_size)
-    with Progress(console=errors, transient=True) as progress:
+    with Progress(console=stderr, transient=True) as progress:
         bar = progress.add_task("translating", total=len(names) * len(sizes) * rounds)
         rows = list(carry_out(ways, names, sample.sources, sizes, rounds, lambda: progress.advance(bar)))
     _print_table(rows, list(ways))
     print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
     for line in missing:
-        errors.print(line)
+        stderr.print(line)
 
 
 def _print_table(rows: "list[Timed]", ways: list[str]) -> None:

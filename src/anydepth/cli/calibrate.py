@@ -1,4 +1,4 @@
-"""The verb that measures every depth on this machine."""
+"""`anydepth calibrate`: measures every depth on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import (
+from anydepth.cli.options import (
     BatchSize,
     Beam,
     CutLong,
@@ -14,14 +14,14 @@ from anydepth.cli.app import (
     Engine,
     From,
     LengthPenalty,
-    ModelOrBox,
+    ModelOrBundled,
     Quantize,
     Threads,
     To,
-    errors,
     load_translator,
+    results,
+    stderr,
 )
-from anydepth.cli.families import results
 
 if TYPE_CHECKING:
     from anydepth.selectors.calibration import Calibration
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def calibrate(
     source: Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)],
     reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,
@@ -67,10 +67,10 @@ def calibrate(
         cut_long=cut_long,
         source_name=source.name,
         reference_name=reference.name,
-        console=errors,
+        console=stderr,
     )
     _print_table(calibration, results())
-    errors.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
+    stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
 
 
 def _print_table(calibration: "Calibration", console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The verb that classifies, and what verbs of models that classify have in common."""
+"""`anydepth classify`: standard input to labels; and what verbs for classifiers share."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.app import Device, Lambda, Model, Scale, Threads, errors
+from anydepth.cli.options import Device, Lambda, Model, Scale, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def classify(
     )
     full = len(classifier.tokenizer.opening) + classifier.longest_source + 1
     if filled := _write(sys.stdout.buffer, found, full):
-        errors.print(f"{filled:,} texts fill the {full:,} sub-words that the model reads: what was longer has been cut")
+        stderr.print(f"{filled:,} texts fill the {full:,} subwords that the model reads: what was longer has been cut")
 
 
 def _write(out: BinaryIO, found: "Iterator[Classification]", full: int) -> int:
-    """Returns how many texts have as many sub-words as there can be."""
+    """Returns how many texts have as many subwords as there can be."""
     filled = 0
     for one in found:
         filled += one.tokens >= full

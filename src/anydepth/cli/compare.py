@@ -1,12 +1,24 @@
-"""The verb that compares ways of training."""
+"""`anydepth compare`: compares ways of training."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
-from anydepth.cli.families import load_families, make_report_folder, results
+from anydepth.cli.options import (
+    BatchSize,
+    Beam,
+    CutLong,
+    Device,
+    From,
+    LengthPenalty,
+    Threads,
+    To,
+    load_families,
+    make_report_folder,
+    results,
+    stderr,
+)
 
 
 def compare(
@@ -62,8 +74,8 @@ def compare(
         kept=KeptOutputs(out),
         source_name=source.name,
         reference_name=reference.name,
-        console=errors,
+        console=stderr,
     )
     print_systems(result, results())
     if out is not None:
-        errors.print(f"report: {write_systems_report(result, out)}")
+        stderr.print(f"report: {write_systems_report(result, out)}")

@@ -1,4 +1,4 @@
-"""The verb that shows which layers make up each depth."""
+"""`anydepth depths`: shows which layers make up each depth."""
 
 import shutil
 import sys
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import errors
+from anydepth.cli.options import stderr
 from anydepth.depth.assignment import STRATEGIES, Assignment, assign, warning_of_prime
 from anydepth.depth.drawing import Marks, draw, draw_small, marks_for, side_by_side
 from anydepth.errors import UserError
@@ -31,7 +31,7 @@ def depths(
     else:
         lines = _drawn(assign(strategy, layers), width, marks)
     if warning := warning_of_prime(layers):
-        errors.print(f"warning: {warning}")
+        stderr.print(f"warning: {warning}")
     print("\n".join(lines))
 
 

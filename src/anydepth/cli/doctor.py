@@ -1,4 +1,4 @@
-"""The verb that looks at the machine."""
+"""`anydepth doctor`: looks at the machine."""
 
 import json
 from dataclasses import asdict
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.families import results
+from anydepth.cli.options import results
 
 
 def doctor(

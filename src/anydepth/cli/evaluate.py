@@ -1,4 +1,4 @@
-"""The verb that evaluates models that classify."""
+"""`anydepth evaluate`: evaluates models that classify."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from anydepth.cli.app import Device, Threads, errors
-from anydepth.cli.classifying import Depth, WordDepthsFile
-from anydepth.cli.families import families, make_report_folder, results
+from anydepth.cli.classify import Depth, WordDepthsFile
+from anydepth.cli.options import Device, Threads, families, make_report_folder, results, stderr
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
 
@@ -93,14 +92,14 @@ def evaluate(
     compared = None if static is None else next(iter(_members([static], texts).items()))
     if out is not None:
         make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
-    found = run_evaluation(systems, options, static=compared, console=errors)
+    found = run_evaluation(systems, options, static=compared, console=stderr)
     print_evaluation(found, results())
     if record and word_depths is None:
         everyone = {**systems, **(dict([compared]) if compared else {})}
-        for folder in record_evaluation(everyone, found, errors):
-            errors.print(f"recorded in the menu and the card of {folder}")
+        for folder in record_evaluation(everyone, found, stderr):
+            stderr.print(f"recorded in the menu and the card of {folder}")
     if out is not None:
-        errors.print(f"report: {write_evaluation(found, out)}")
+        stderr.print(f"report: {write_evaluation(found, out)}")
 
 
 def _members(

@@ -1,4 +1,4 @@
-"""The verb that shows how deep each word of a text goes."""
+"""`anydepth explain`: shows how deep each word of a text goes."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.app import Device, Lambda, Model, Scale, Threads, errors
-from anydepth.cli.classifying import Depth, WordDepthsFile, load_classifier
+from anydepth.cli.classify import Depth, WordDepthsFile, load_classifier
+from anydepth.cli.options import Device, Lambda, Model, Scale, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def explain(
             found.append((text, those))
     if html is not None:
         write_explanations(found, html)
-        errors.print(f"page: {html}")
+        stderr.print(f"page: {html}")
 
 
 def _load(

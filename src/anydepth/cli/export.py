@@ -1,4 +1,4 @@
-"""The verb that takes a depth out of a model, for another engine or on its own."""
+"""`anydepth export`: take a depth out of a model, for another engine or on its own."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact.bundled import bundled_model
-from anydepth.cli.app import ModelOrBox, Threads, depths_of, errors, load_model
+from anydepth.cli.options import ModelOrBundled, Threads, depths_of, load_model, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.check import Check
@@ -22,7 +22,7 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for it.", show_default=False)],
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     depth: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +34,7 @@ def export(
     quantize: Annotated[
         str,
         typer.Option(
-            help="Type of the numbers: float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, "
+            help="Compute type: float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, "
             "float16 and bfloat16; for anydepth float16 and bfloat16, on disk only."
         ),
     ] = "float32",
@@ -75,13 +75,13 @@ def export(
     of_pair.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
-    with errors.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
+    with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
         result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
     _tell(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
-        errors.print("its selector was left behind: `anydepth select` trains one for these weights")
+        stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    errors.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+    stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
 def _tell(result: "Check", quantize: str, of_several: bool) -> None:

@@ -1,6 +1,7 @@
-"""The verb that says what is in a model folder."""
+"""`anydepth info`: what is in a model folder."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,37 +9,36 @@ import typer
 from rich.console import Console
 
 from anydepth.artifact.bundled import bundled_model
-from anydepth.cli.app import ModelOrBox
-from anydepth.cli.families import results
-from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
+from anydepth.cli.options import ModelOrBundled, results
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.infer.classifier import Classifier
+    from anydepth.infer.loaded import LoadedModel
     from anydepth.infer.translator import Translator
 
 SIDES = ("encoder", "decoder")
 
 
 def info(
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
     from anydepth.artifact.model import load_any
-    from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
     from anydepth.infer.classifier import Classifier
 
     found = load_any(bundled_model() if model is None else model)
-    facts = facts_of_classifier(found) if isinstance(found, Classifier) else facts_of(found)
+    facts = _classifier_facts(found) if isinstance(found, Classifier) else translator_facts(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
     elif isinstance(found, Classifier):
-        print_classifier(facts, results())
+        _print_classifier(facts, results())
     else:
         _print(facts, results())
 
 
-def facts_of(translator: "Translator") -> dict[str, Any]:
+def translator_facts(translator: "Translator") -> dict[str, Any]:
     from anydepth.selectors.calibration import of_machine
 
     config, menu, folder = translator.model.config, translator.menu, translator.folder
@@ -49,9 +49,9 @@ def facts_of(translator: "Translator") -> dict[str, Any]:
         "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
         "vocabulary": translator.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
-        "encoder_weights": numbered(config.encoder_pattern),
-        "decoder_weights": numbered(config.decoder_pattern),
-        **sizes_of(translator),
+        "encoder_weights": _numbered(config.encoder_pattern),
+        "decoder_weights": _numbered(config.decoder_pattern),
+        **_sizes(translator),
         "depths": [_depth(one, name) for one in views for name in one.menu.names],
         "default_depth": None if translator.must_choose else menu.default.name,
         "measured_on": menu.measured_on,
@@ -78,8 +78,8 @@ def _depth(translator: "Translator", name: str) -> dict[str, Any]:
     return {
         **({} if translator.pair is None else {"pair": translator.pair}),
         "depth": name,
-        "encoder": numbered(entry.subnetwork.encoder),
-        "decoder": numbered(entry.subnetwork.decoder),
+        "encoder": _numbered(entry.subnetwork.encoder),
+        "decoder": _numbered(entry.subnetwork.decoder),
         "weighted": entry.subnetwork.is_weighted,
         "by_word": entry.subnetwork.by_word,
         "parameters": translator.parameters(name),
@@ -104,7 +104,7 @@ def _selector(translator: "Translator") -> dict[str, Any] | None:
 def _print(facts: dict[str, Any], console: Console) -> None:
     from anydepth.evaluate.plain_table import plain_table
 
-    print_rows(_rows(facts), console)
+    _print_rows(_rows(facts), console)
     of_pairs = ["pair"] if facts["pairs"] else []
     figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
     which = ["layers"] if any(map(_is_chosen, facts["depths"])) else []
@@ -115,7 +115,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             one["depth"],
             *(_which_layers(one, facts) for _ in which),
             f"{one['parameters']:,}",
-            megabytes(one["bytes"]),
+            _megabytes(one["bytes"]),
             *(_figures(one) if figures else ()),
         )
     console.print(table)
@@ -123,7 +123,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
 
 def _is_chosen(depth: dict[str, Any]) -> bool:
     """Whether its layers are not simply the first ones, as they are."""
-    first = all(depth[side] == numbered(range(len(depth[side]))) for side in SIDES)
+    first = all(depth[side] == _numbered(range(len(depth[side]))) for side in SIDES)
     return depth["weighted"] or depth["by_word"] or not first
 
 
@@ -149,12 +149,12 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
         "model": facts["folder"],
         "language" if one_language else "languages": " to ".join(facts["languages"]),
         **({"pairs": ", ".join(facts["pairs"])} if facts["pairs"] else {}),
-        "vocabulary": f"{facts['vocabulary']:,} sub-words; embeddings: {embeddings[facts['share_embeddings']]}",
+        "vocabulary": f"{facts['vocabulary']:,} subwords; embeddings: {embeddings[facts['share_embeddings']]}",
         "size": f"width {facts['width']}, {facts['heads']} heads, feed-forward {facts['ffn']}",
         **_layer_options(facts),
-        "encoder": layers_in_words(facts["encoder_weights"]),
-        "decoder": layers_in_words(facts["decoder_weights"]),
-        **size_rows(facts),
+        "encoder": _layers_in_words(facts["encoder_weights"]),
+        "decoder": _layers_in_words(facts["decoder_weights"]),
+        **_size_rows(facts),
         "depths": f"{len(facts['depths'])}; by default {_defaults(facts)}",
         **(_rows_of_figures(facts) if _translates(facts) else {"measured": "not here; `anydepth perplexity` does it"}),
     }
@@ -225,3 +225,131 @@ def _figures(depth: dict[str, Any]) -> list[str]:
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
+
+
+def _classifier_facts(classifier: "Classifier") -> dict[str, Any]:
+    config, menu, rule = classifier.model.config, classifier.menu, classifier.token_depths
+    return {
+        "folder": str(classifier.folder),
+        "labels": list(classifier.labels),
+        "vocabulary": classifier.tokenizer.vocabulary_size,
+        **config.model_dump(include={"width", "heads", "ffn", "norm", "activation", "positions", "max_length"}),
+        "encoder_weights": _numbered(config.encoder_pattern),
+        **_sizes(classifier),
+        "words": None
+        if rule is None
+        else {
+            "kind": rule.table.kind,
+            "words": len(rule.table.values),
+            "texts": len(rule.table.texts),
+            "special": rule.special,
+            "scale": rule.scale,
+            "lambda": rule.table.lambda_ if rule.lambda_ is None else rule.lambda_,
+        },
+        "halting": config.halting,
+        "depths": [
+            {
+                "depth": entry.name,
+                "by_word": entry.subnetwork.by_word,
+                "parameters": classifier.parameters(entry.name),
+                "bytes": classifier.bytes(entry.name),
+                "accuracy": entry.quality.get("accuracy"),
+                "mean_depth": entry.cost.get("depth"),
+                "seconds_per_text": entry.cost.get("seconds_per_text"),
+            }
+            for entry in menu
+        ],
+        "default_depth": menu.default.name,
+        "measured_on": menu.measured_on,
+    }
+
+
+def _print_classifier(facts: dict[str, Any], console: Console) -> None:
+    from anydepth.evaluate.plain_table import plain_table
+
+    _print_rows(_classifier_rows(facts), console)
+    table = plain_table(console, "", "depth", "parameters", "MB", "accuracy", "mean depth", "ms/text")
+    for one in facts["depths"]:
+        seconds = one["seconds_per_text"]
+        figures = (one["accuracy"], one["mean_depth"], None if seconds is None else 1000 * seconds)
+        shown = ("" if figure is None else f"{figure:.2f}" for figure in figures)
+        table.add_row(one["depth"], f"{one['parameters']:,}", _megabytes(one["bytes"]), *shown)
+    console.print(table)
+
+
+def _classifier_rows(facts: dict[str, Any]) -> dict[str, str]:
+    labels = facts["labels"]
+    more = f" and {len(labels) - 12} more" if len(labels) > 12 else ""
+    return {
+        "model": facts["folder"],
+        "labels": f"{len(labels)}: {', '.join(labels[:12])}{more}",
+        "vocabulary": f"{facts['vocabulary']:,} subwords",
+        "size": f"width {facts['width']}, {facts['heads']} heads, feed-forward {facts['ffn']}",
+        "encoder": _layers_in_words(facts["encoder_weights"]),
+        **_size_rows(facts),
+        "words": _words(facts),
+        "depths": f"{len(facts['depths'])}; by default {facts['default_depth']}",
+        "measured": _classifier_measured(facts["measured_on"]),
+    }
+
+
+def _words(facts: dict[str, Any]) -> str:
+    rule = facts["words"]
+    if rule is None:
+        return "a halting unit says how deep each goes" if facts["halting"] else "all run all layers of a depth"
+    penalty = "" if rule["lambda"] is None else f", lambda {rule['lambda']:g}"
+    return f"a depth for each of {rule['words']:,} by {rule['kind']}, scale {rule['scale']:g}{penalty}"
+
+
+def _classifier_measured(on: dict[str, Any]) -> str:
+    if not on:
+        return "not yet; `anydepth evaluate` does it"
+    return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in on.items())
+
+
+def _sizes(loaded: "LoadedModel") -> dict[str, int]:
+    parameters, folder = list(loaded.model.parameters()), loaded.folder
+    return {
+        "parameters": sum(one.numel() for one in parameters),
+        "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
+        "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+    }
+
+
+def _size_rows(facts: dict[str, Any]) -> dict[str, str]:
+    return {
+        "parameters": f"{facts['parameters']:,}, each counted once",
+        "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
+        "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
+    }
+
+
+def _numbered(pattern: Iterable[int]) -> list[int]:
+    """For each layer the number, from 1, of the weights that it has: layers of one number share them."""
+    return [index + 1 for index in pattern]
+
+
+def _print_rows(rows: dict[str, str], console: Console) -> None:
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+    console.print()
+
+
+def _layers_in_words(weights: list[int]) -> str:
+    if not weights:
+        return "none"
+    count = f"{len(weights)} layer{'s' if len(weights) > 1 else ''}"
+    if len(set(weights)) == len(weights):
+        return count
+    if len(set(weights)) == 1:
+        return f"{count}, all with the same weights"
+    layers_of: dict[int, list[str]] = {}
+    for layer, number in enumerate(weights, 1):
+        layers_of.setdefault(number, []).append(str(layer))
+    alike = ("=".join(layers) for layers in layers_of.values() if len(layers) > 1)
+    return f"{count}; those that share weights: {', '.join(alike)}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}"

@@ -1,4 +1,4 @@
-"""The verb that shows which teacher layers each layer of a student can learn from."""
+"""`anydepth maps`: shows which teacher layers each layer of a student can learn from."""
 
 import shutil
 import sys

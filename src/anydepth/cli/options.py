@@ -1,34 +1,30 @@
-"""The command line's frame: the app, the options that verbs share, and the console for everything but results."""
+"""What verbs share: options, how models are named and loaded, where results and messages go, and where jobs run."""
 
 import json
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from anydepth import __version__
 from anydepth.artifact.bundled import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.infer.runner import Runner
     from anydepth.infer.translator import Translator
 
-app = typer.Typer(
-    add_completion=True,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
-)
 ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in engines/auto.py, which takes a second to import
-errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
-ModelOrBox = Annotated[
+ModelOrBundled = Annotated[
     Path | None,
     typer.Argument(
-        help="A model folder, or the folder of a finished run.  [default: the model in the box, French to English]",
+        help="A model folder, or the folder of a finished run.  [default: the bundled model, French to English]",
         show_default=False,
     ),
 ]
@@ -39,6 +35,7 @@ CutLong = Annotated[bool, typer.Option("--cut-long", help="Cut lines that are to
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
 ]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in subwords.  [default: twice the source]")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Scale = Annotated[
     float | None,
@@ -66,7 +63,7 @@ Engine = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: that of the engine]",
+        help="With --engine ctranslate2: compute type, such as int8.  [default: that of the engine]",
         show_default=False,
     ),
 ]
@@ -81,7 +78,8 @@ Speculate = Annotated[
 UseShortlist = Annotated[
     bool,
     typer.Option(
-        "--shortlist", help="Search among the outputs that a sentence suggests, by the model's `shortlist`: faster."
+        "--shortlist",
+        help="Restrict the output layer to the lexical shortlist that `anydepth shortlist` built: faster.",
     ),
 ]
 To = Annotated[
@@ -92,6 +90,25 @@ From = Annotated[
     str | None,
     typer.Option("--from", help="Language of the source, of a model that has several.", show_default=False),
 ]
+Depths = Annotated[
+    str | None,
+    typer.Option(help="Only these, such as 6-6,6-2, or of an encoder alone 6-0.  [default: all]", show_default=False),
+]
+RunnerName = Annotated[
+    str,
+    typer.Option("--runner", help="Where to translate: here, or ray: on a cluster or the cores of this machine."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a Ray cluster, such as ray://head:10001, or auto.  [default: starts one here]", show_default=False
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Of the Ray that is started here.  [default: one per core]", show_default=False),
+]
+PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
 def depths_of(context: typer.Context) -> list[str]:
@@ -133,10 +150,88 @@ def load_model(model: Path | None, device: str, threads: int | None) -> "Transla
     return load(bundled_model() if model is None else model, device)
 
 
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
-        print(f"anydepth {__version__}")
-        raise typer.Exit
+def load_families(
+    arguments: Sequence[str],
+    device: str,
+    threads: int | None,
+    source: str | None = None,
+    target: str | None = None,
+    engine: str = "torch",
+    quantize: str | None = None,
+) -> "dict[str, list[Translator]]":
+    """Each model for the language pair that is wanted of all of them."""
+    return {
+        label: [load_translator(path, device, threads, source, target, engine, quantize) for path in paths]
+        for label, paths in families(arguments).items()
+    }
+
+
+def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
+    """The folders under each label, from arguments such as runs/flexible or individual=runs/1-1,runs/2-2."""
+    from anydepth.artifact.model import short_name
+
+    read = [_family(argument) for argument in arguments]
+    names = [name or short_name(paths[0]) for name, paths in read]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return {name: paths for name, (_, paths) in zip(names, read, strict=True)}
+
+
+def _family(argument: str) -> tuple[str | None, list[Path]]:
+    """The name a user gave, if any, and the folders. What exists as it stands is one folder, whatever it looks like."""
+    name, equals, rest = argument.partition("=")
+    if "," in argument and not equals and not os.path.exists(argument):
+        raise UserError(f"there is no model at {argument}: to take several together, write NAME={argument}")
+    if not equals or os.path.exists(argument):
+        return None, [Path(argument)]
+    paths = [rest] if os.path.exists(rest) else rest.split(",")
+    if not name.strip() or not all(path.strip() for path in paths):
+        raise UserError(f"{argument!r} names no model: write NAME=PATH or NAME=PATH,PATH")
+    return name.strip(), [Path(path.strip()) for path in paths]
+
+
+def make_report_folder(folder: Path, mark: str, kind: str) -> None:
+    """Refuse a folder with other files in it. `mark` is the file by which a report of this kind is known."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).exists():
+        raise UserError(f"{folder} is not empty and not {kind}: give another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
+
+
+def results() -> Console:
+    """Standard output, for tables."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+
+
+def make_runner(
+    name: str,
+    address: str | None,
+    workers: int | None,
+    device: str,
+    threads: int | None,
+    engine: str = "torch",
+    quantize: str | None = None,
+) -> "Runner":
+    from anydepth.infer.runner import here
+
+    if name == "ray":
+        from anydepth.export.ray import OnRay
+
+        if engine == "auto":
+            raise UserError("machines might take different engines with auto: name one, such as --engine native")
+        if address is not None and workers is not None:
+            raise UserError("a cluster has its own workers: leave out --workers, or --address")
+        return OnRay(address, workers, device, threads or 1, engine, quantize).started()
+    if name != "here":
+        raise UserError(f"there is no runner {name!r}; choose one of here, ray")
+    if address is not None or workers is not None:
+        raise UserError("--address and --workers are for --runner ray")
+    return here
+
+
+def split_names(depths: str | None) -> list[str] | None:
+    return None if depths is None else [depth.strip() for depth in depths.split(",")]

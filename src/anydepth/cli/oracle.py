@@ -1,12 +1,24 @@
-"""The verb that says which depth would have been best for each sentence."""
+"""`anydepth oracle`: says which depth would have been best for each sentence."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, CutLong, Device, From, LengthPenalty, Threads, To, errors
-from anydepth.cli.families import load_families, make_report_folder, results
+from anydepth.cli.options import (
+    BatchSize,
+    Beam,
+    CutLong,
+    Device,
+    From,
+    LengthPenalty,
+    Threads,
+    To,
+    load_families,
+    make_report_folder,
+    results,
+    stderr,
+)
 
 
 def oracle(
@@ -50,7 +62,7 @@ def oracle(
         repeats=repeats,
         source_name=source.name,
         reference_name=reference.name,
-        console=errors,
+        console=stderr,
     )
     print_oracle(result, results())
-    errors.print(f"report: {write_oracle_report(result, out)}")
+    stderr.print(f"report: {write_oracle_report(result, out)}")

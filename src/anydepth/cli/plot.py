@@ -1,4 +1,4 @@
-"""The verb that draws what happened in training."""
+"""`anydepth plot`: draws what happened in training."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import errors
-from anydepth.cli.families import families, make_report_folder
+from anydepth.cli.options import families, make_report_folder, stderr
 from anydepth.errors import UserError
 
 
@@ -42,4 +41,4 @@ def plot(
     read = [read_run(label, path) for label, (path,) in named.items()]
     folder = out or next(iter(named.values()))[0] / "pictures"
     make_report_folder(folder, MARK, "a folder of such pictures")
-    errors.print(f"report: {write_training_report(read, folder)}")
+    stderr.print(f"report: {write_training_report(read, folder)}")

@@ -1,4 +1,4 @@
-"""The verb that trains what chooses the depth of each sentence."""
+"""`anydepth select`: train the selector, which chooses the depth of each sentence."""
 
 import shlex
 from enum import StrEnum
@@ -7,9 +7,22 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import BatchSize, Beam, Device, Model, Threads, errors, load_model
-from anydepth.cli.families import families, make_report_folder, results
-from anydepth.cli.running import Address, RunnerName, Workers, runner_of
+from anydepth.cli.options import (
+    Address,
+    BatchSize,
+    Beam,
+    Device,
+    Model,
+    RunnerName,
+    Threads,
+    Workers,
+    families,
+    load_model,
+    make_report_folder,
+    make_runner,
+    results,
+    stderr,
+)
 from anydepth.errors import UserError
 
 
@@ -68,18 +81,18 @@ def select(
     from anydepth.selectors.inputs import check_model, read_sample
     from anydepth.selectors.work import Work
 
-    run = runner_of(runner, address, workers, device, threads)
+    run = make_runner(runner, address, workers, device, threads)
     translator = load_model(model, device, threads)
     folder = check_model(translator)
-    sample = read_sample(translator, source, reference, errors, sentences, seed)
+    sample = read_sample(translator, source, reference, stderr, sentences, seed)
     dev = None
     if dev_source is not None and dev_reference is not None:
-        dev = read_sample(translator, dev_source, dev_reference, errors)
+        dev = read_sample(translator, dev_source, dev_reference, stderr)
     out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
-    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, errors, run)
+    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, stderr, run)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
     with only_process(out, "training a selector"):
         work.carry_out(next(iter(families([str(model)]))), results())
-    errors.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")
+    stderr.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")

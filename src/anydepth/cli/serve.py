@@ -1,4 +1,4 @@
-"""The verb that serves a model over HTTP."""
+"""`anydepth serve`: serves a model over HTTP."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,22 +7,22 @@ from typing import Annotated
 import typer
 
 from anydepth.artifact.bundled import bundled_model
-from anydepth.cli.app import (
+from anydepth.cli.options import (
     Beam,
     Device,
     Engine,
-    ModelOrBox,
+    ModelOrBundled,
     Quantize,
     Speculate,
     UseShortlist,
     depths_of,
-    errors,
+    stderr,
 )
 from anydepth.errors import UserError
 
 
 def serve(
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     engine: Engine = "auto",
@@ -49,7 +49,7 @@ def serve(
     char_limit: Annotated[int, typer.Option(min=1, help="Characters in a request, at most.")] = 20_000,
     batch_limit: Annotated[int, typer.Option(min=1, help="Texts in a request, at most.")] = 200,
     sentence_limit: Annotated[
-        int, typer.Option(min=1, help="Sub-words of a sentence; a longer one is divided at commas or words.")
+        int, typer.Option(min=1, help="Subwords of a sentence; a longer one is divided at commas or words.")
     ] = 128,
     queue_limit: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then clients get 429.")] = 2000,
     timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds until a request is given up.")] = 60,
@@ -97,7 +97,7 @@ def serve(
     with listen(host, port) as listening:
         app = build(given, source, workers, settings)
         shown = f"[{host}]" if ":" in host else host
-        errors.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
+        stderr.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
         set_up(log_level)
         run(app, listening, settings.limits)
 

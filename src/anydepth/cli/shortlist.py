@@ -1,4 +1,4 @@
-"""The verb that learns which outputs a source suggests."""
+"""`anydepth shortlist`: build a lexical shortlist from a parallel corpus, to speed up the output layer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import From, Model, To, errors, load_model
+from anydepth.cli.options import From, Model, To, load_model, stderr
 from anydepth.errors import UserError
 
 
@@ -14,15 +14,15 @@ def shortlist(
     model: Model,
     source: Annotated[Path, typer.Option(help="Source sentences of the training corpus.", show_default=False)],
     target: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
-    per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Outputs for each sub-word of a source.")] = 50,
-    always: Annotated[int, typer.Option(min=0, help="Frequent outputs that are always possible.")] = 200,
+    per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Target subwords for each source subword.")] = 50,
+    always: Annotated[int, typer.Option(min=0, help="Frequent target subwords that are on every list.")] = 200,
     from_language: From = None,
     to_language: To = None,
 ) -> None:
-    """Learn which outputs a source suggests, so that `translate --shortlist` need not compute the others.
+    """Build a lexical shortlist from a parallel corpus, to speed up the output layer (`translate --shortlist`).
 
-    By a word alignment of the corpus, of which at most 20 million pairs of sub-words are looked at. It is stored in the
-    model folder; drafts of `--speculate` are taken from it, too, and `export --to ctranslate2` takes it along as vmap.
+    It comes from a word alignment of at most 20 million pairs of subwords, and is stored in the model folder.
+    `--speculate` takes its drafts from it, and `export --to ctranslate2` writes it as vmap.
     """
     from anydepth.engines.shortlist import build
 
@@ -30,15 +30,15 @@ def shortlist(
     translator.hypotheses([])  # refuses what cannot translate
     if translator.folder is None or translator.pair is not None:
         raise UserError("a shortlist is for a model of one language pair: this one has several")
-    with errors.status("aligning words"):
+    with stderr.status("aligning words"):
         made, covered = build(translator, _pairs(source, target), per_token, always)
         path = made.save(translator.folder)
     if covered.pairs:
         print(
-            f"of {covered.pairs:,} pairs that were held out, {covered.covered:.2%} of the output is on their lists, "
-            f"which have {covered.mean_size:,.0f} of {translator.tokenizer.vocabulary_size:,} sub-words on average"
+            f"on {covered.pairs:,} held-out pairs the shortlist covers {covered.covered:.2%} of the target subwords "
+            f"with {covered.mean_size:,.0f} of {translator.tokenizer.vocabulary_size:,} on average"
         )
-    errors.print(f"stored in {path}; try `anydepth translate {model} --shortlist`")
+    stderr.print(f"stored in {path}; try `anydepth translate {model} --shortlist`")
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:

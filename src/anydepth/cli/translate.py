@@ -1,16 +1,13 @@
-"""Verbs that translate."""
+"""`anydepth translate`: standard input to standard output."""
 
-import json
-import re
-import shlex
+import math
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.app import (
+from anydepth.cli.options import (
     BatchSize,
     Beam,
     CutLong,
@@ -19,8 +16,8 @@ from anydepth.cli.app import (
     From,
     Lambda,
     LengthPenalty,
-    Model,
-    ModelOrBox,
+    MaxLength,
+    ModelOrBundled,
     Quantize,
     Scale,
     Speculate,
@@ -28,22 +25,16 @@ from anydepth.cli.app import (
     To,
     UseShortlist,
     depths_of,
-    errors,
     load_translator,
+    stderr,
 )
-from anydepth.cli.choosing import choice_of_depth
-from anydepth.cli.running import Address, RunnerName, Workers, runner_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.hypothesis import Hypothesis
+    from anydepth.infer.translator import Depth, Translator
 
-Depth = Annotated[
-    str | None,
-    typer.Option(
-        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=depths_of
-    ),
-]
+
 DepthOrAuto = Annotated[
     str | None,
     typer.Option(
@@ -52,11 +43,10 @@ DepthOrAuto = Annotated[
         autocompletion=depths_of,
     ),
 ]
-MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in sub-words.  [default: twice the source]")]
 
 
 def translate(
-    model: ModelOrBox = None,
+    model: ModelOrBundled = None,
     depth: DepthOrAuto = None,
     budget: Annotated[
         str | None,
@@ -81,7 +71,7 @@ def translate(
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,
     max_length: MaxLength = None,
-    max_source: Annotated[int | None, typer.Option(min=1, help="Longest source in sub-words.")] = None,
+    max_source: Annotated[int | None, typer.Option(min=1, help="Longest source in subwords.")] = None,
     cut_long: CutLong = False,
     source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
     from_language: From = None,
@@ -105,14 +95,14 @@ def translate(
     more = {"speculate": speculate, "shortlist": shortlist, "together": together}
     translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
     if speculate and together > 1:
-        errors.print(
+        stderr.print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
             "sentence sooner"
         )
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,
-        depth=choice_of_depth(translator, depth, budget, threshold, beam, together, errors.print),
+        depth=_choose_depth(translator, depth, budget, threshold, beam, together, stderr.print),
         beam=beam,
         nbest=nbest,
         length_penalty=length_penalty,
@@ -138,60 +128,31 @@ def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]
     out.flush()
 
 
-def distill(
-    model: Model,
-    source: Annotated[
-        Path, typer.Option(help="Sentences to translate, one per line; gzip is fine.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the corpus.", show_default=False)],
-    depth: Depth = None,
-    beam: Beam = 4,
-    length_penalty: LengthPenalty = 1.0,
-    batch_size: BatchSize = 64,
-    max_length: MaxLength = None,
-    reference: Annotated[
-        Path | None, typer.Option(help="Translations by people: keep the candidate closest to each (chrF).")
-    ] = None,
-    nbest: Annotated[
-        int | None, typer.Option(min=2, help="Candidates to choose from with --reference.  [default: the beam]")
-    ] = None,
-    keep_all: Annotated[
-        bool, typer.Option("--keep-all", help="A line for every line: leave out none, cut those that are too long.")
-    ] = False,
-    chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
-    from_language: From = None,
-    to_language: To = None,
-    engine: Engine = "torch",
-    quantize: Quantize = None,
-    runner: RunnerName = "here",
-    address: Address = None,
-    workers: Workers = None,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> None:
-    """Translate a corpus into one to train on. The same command again goes on where it stopped, killed or not."""
-    from anydepth.infer.distill import DistillOptions, output_names
-    from anydepth.infer.distill import distill as carry_out
+def _choose_depth(
+    translator: "Translator",
+    depth: str | None,
+    budget: str | None,
+    threshold: float | None,
+    beam: int,
+    batch_size: int,
+    say: Callable[[str], None],
+) -> "Depth":
+    """What picks the depth: a name, the model's selector, or a budget."""
+    from anydepth.infer.translator import AUTO
+    from anydepth.selectors.auto_budget import AutoWithinBudget
+    from anydepth.selectors.budget import within_budget
 
-    run = runner_of(runner, address, workers, device, threads, engine, quantize)
-    at = "cpu" if runner == "ray" else device  # there this model only answers questions
-    translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
-    options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    counts = carry_out(translator, source, out, options, reference, errors, run)
-    if counts.kept:
-        corpus = _corpus(*(out / name for name in output_names(translator.languages)))
-        if translator.pair is None:
-            errors.print(f"train on it: --set {shlex.quote(f'data.train={corpus}')}")
-        else:
-            errors.print(f"train on it: in data.pairs of a recipe, write at {translator.pair}  train: {corpus}")
-    else:
-        errors.print("no line was kept, so there is nothing to train on: look at the source, or raise --max-length")
-
-
-def _corpus(source: Path, target: Path) -> str:
-    """In YAML, on one line."""
-    one, other = (
-        str(p) if re.fullmatch(r"[\w./-]+", str(p)) else json.dumps(str(p), ensure_ascii=False)
-        for p in (source, target)
-    )
-    return f"{{source: {one}, target: {other}}}"
+    if threshold is not None and (depth != AUTO or budget is not None):
+        raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")
+    if threshold is not None and not math.isfinite(threshold):
+        raise UserError(f"a threshold of {threshold} is no number to go by: give one such as 0.5 or 3")
+    if budget is not None and depth not in (None, AUTO):
+        raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
+    if depth == AUTO and translator.selector is not None:
+        if budget is not None:
+            fixed = within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
+            return AutoWithinBudget(translator.selector, fixed, say)
+        return translator.selector if threshold is None else translator.selector.with_threshold(threshold)
+    if budget is not None and depth is None:
+        return within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
+    return depth

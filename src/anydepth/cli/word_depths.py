@@ -8,8 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from anydepth.cli.app import Device, Threads, errors
-from anydepth.cli.families import results
+from anydepth.cli.options import Device, Threads, results, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def mi(
     from anydepth.word_depths.mutual_information import count_words, depths_of_counts
 
     check_out(out)
-    counts = count_words(watched(read_labelled(train, text_column, label_column), errors))
+    counts = count_words(watched(read_labelled(train, text_column, label_column), stderr))
     write_and_show(depths_of_counts(counts, layers), counts.occurrences, out)
 
 
@@ -85,7 +84,7 @@ def reconstruction(
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(min=100, max=250_000, help="Its sub-words.  [default: 8000]", show_default=False),
+        typer.Option(min=100, max=250_000, help="Its subwords.  [default: 8000]", show_default=False),
     ] = None,
     lambda_: Annotated[
         float, typer.Option("--lambda", min=0.0, max=100.0, help="What a word pays for each layer more, in nats.")
@@ -103,9 +102,9 @@ def reconstruction(
     ] = 2000,
     steps: Annotated[int, typer.Option(min=1, help="Updates of the model that fills in.")] = 300,
     rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
-    batch_tokens: Annotated[int, typer.Option(min=16, help="Sub-words in one of its batches.")] = 1024,
+    batch_tokens: Annotated[int, typer.Option(min=16, help="Subwords in one of its batches.")] = 1024,
     max_tokens: Annotated[
-        int, typer.Option(min=2, help="Longer texts are cut, in sub-words; as data.max_tokens of the recipe.")
+        int, typer.Option(min=2, help="Longer texts are cut, in subwords; as data.max_tokens of the recipe.")
     ] = 127,
     work: Annotated[
         Path | None,
@@ -124,17 +123,17 @@ def reconstruction(
     def texts_of(paths: list[Path]) -> list[str]:
         if plain:
             return [line for path in paths for line in read_lines(path)]
-        return [text for path in paths for text, _ in watched(read_labelled(path, text_column, label_column), errors)]
+        return [text for path in paths for text, _ in watched(read_labelled(path, text_column, label_column), stderr)]
 
     check_out(out)
     if encoder is not None and (layers is not None or vocabulary is not None):
-        brought, option = ("layers", "--layers") if layers is not None else ("sub-words", "--vocabulary")
+        brought, option = ("layers", "--layers") if layers is not None else ("subwords", "--vocabulary")
         raise UserError(f"an encoder brings its {brought} with it: leave out {option}, or --encoder")
     asked = Reconstruction(
         encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device, vocabulary
     )
     folder = work or out.with_name(f"{out.name}.run")
-    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder, errors), out)
+    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder, stderr), out)
 
 
 def check_out(out: Path) -> None:
@@ -164,7 +163,7 @@ def write_and_show(depths: "WordDepths", occurrences: Mapping[str, int], out: Pa
     depths.save(out)
     plot_word_depths(depths, occurrences, picture_of(out))
     print_word_depths(results(), depth_rows(depths, occurrences))
-    errors.print(f"written: {out} and {picture_of(out).name}")
+    stderr.print(f"written: {out} and {picture_of(out).name}")
 
 
 def watched(pairs: Iterable[tuple[str, str]], console: Console) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,47 @@
+"""`anydepth perplexity`: how well an encoder predicts masked subwords, at every depth."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anydepth.cli.options import (
+    CutLong,
+    Depths,
+    Device,
+    From,
+    Model,
+    Threads,
+    load_translator,
+    results,
+    split_names,
+    stderr,
+)
+
+
+def perplexity(
+    model: Model,
+    text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
+    depths: Depths = None,
+    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the subwords to hide.")] = 0.15,
+    seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
+    cut_long: CutLong = False,
+    from_language: From = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Measure every depth of an encoder alone: how well it predicts subwords that are hidden from it."""
+    from anydepth.data.corpus import read_lines
+    from anydepth.evaluate.perplexity import perplexity_every_depth
+    from anydepth.evaluate.plain_table import plain_table
+
+    texts = list(read_lines(text))
+    translator = load_translator(model, device, threads, from_language)
+    hidden, found = perplexity_every_depth(
+        translator, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long, console=stderr
+    )
+    title = f"{text.name}: {len(texts):,} lines, {hidden:,} subwords hidden"
+    table = plain_table(results(), title, "depth", "parameters", "perplexity")
+    for one in found:
+        table.add_row(one.depth, f"{one.parameters:,}", f"{one.perplexity:.2f}")
+    results().print(table)
