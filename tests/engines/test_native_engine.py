@@ -277,7 +277,7 @@ try:
 except anydepth.UserError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     first, second, third = done.stdout.splitlines()
     assert first == f"{engine} the cat sleeps."
     assert "missing" in second

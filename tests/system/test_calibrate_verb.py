@@ -120,7 +120,7 @@ def give_up_override():
 def permissions_bind(folder):
     attempt = [sys.executable, "-c", f"open({str(folder / 'attempt')!r}, 'w')"]
     try:
-        return subprocess.run(attempt, capture_output=True, preexec_fn=give_up_override, timeout=60).returncode != 0
+        return subprocess.run(attempt, capture_output=True, preexec_fn=give_up_override).returncode != 0
     except subprocess.SubprocessError:
         return False
 

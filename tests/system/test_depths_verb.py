@@ -7,7 +7,7 @@ PLAIN = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
 
 
 def test_depths_draws_the_optimal_strategy():
-    done = anydepth("depths", 12, env=PLAIN)
+    done = anydepth("depths", 12, env=PLAIN, fresh=True)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().splitlines()
     assert lines[0].split() == ["layer", *map(str, range(1, 13))]

@@ -61,7 +61,7 @@ def copy(toy_run: Path, tmp_path: Path) -> Path:
 
 
 def test_what_a_model_is(toy_run: Path) -> None:
-    done = anydepth("info", toy_run)
+    done = anydepth("info", toy_run, fresh=True)
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
     translator = artifact.load(toy_run)

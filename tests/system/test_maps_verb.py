@@ -8,7 +8,7 @@ PLAIN = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
 
 
 def test_maps_draws_every_map_and_says_how_to_use_it():
-    done = anydepth("maps", 6, 2, env=PLAIN)
+    done = anydepth("maps", 6, 2, env=PLAIN, fresh=True)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().splitlines()
     assert lines[2].split() == ["last", "regular", "overlap"]

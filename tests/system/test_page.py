@@ -39,6 +39,7 @@ def open_page(browser):
 
     def open_it(url, **options):
         context = browser.new_context(**options)
+        context.set_default_timeout(600_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
