@@ -67,10 +67,15 @@ train:
 """
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Which all processes of pytest-xdist have in common."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """The folder that `make` fills, once for all processes of pytest-xdist: whoever comes first makes it."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"made-{name}"
+    folder = shared_folder(factory) / f"made-{name}"
     with FileLock(f"{folder}.lock"):
         if not Path(f"{folder}.finished").exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a test that failed half-way

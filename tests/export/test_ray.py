@@ -14,7 +14,8 @@ from threading import Event
 import psutil
 import pytest
 import ray
-from conftest import anydepth, assert_one_line, toy_pairs
+from conftest import anydepth, assert_one_line, shared_folder, toy_pairs
+from filelock import FileLock
 from rich.console import Console
 
 import anydepth as package
@@ -30,6 +31,13 @@ from anydepth.selectors.inputs import Sample, translations, with_likelihood
 LINES = 2000
 pytestmark = pytest.mark.slow
 QUIET = Console(quiet=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_cluster_at_a_time(tmp_path_factory):
+    """Of all processes of pytest-xdist one is here."""
+    with FileLock(shared_folder(tmp_path_factory) / "ray.lock"):
+        yield
 
 
 @pytest.fixture(scope="module")

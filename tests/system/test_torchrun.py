@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import anydepth, assert_one_line, run_recipe, weights_of
+from conftest import anydepth, assert_one_line, made_once, run_recipe, weights_of
 from trained_alike import ALIKE
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -51,10 +51,12 @@ def steps_logged(run: Path) -> list[int]:
 @pytest.fixture(scope="module")
 def whole(toy_recipe, tmp_path_factory):
     """A run that nobody disturbed."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    done = train(toy_recipe, run, "train.steps=60")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return run
+
+    def make(folder: Path) -> None:
+        done = train(toy_recipe, folder / "run", "train.steps=60")
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return made_once(tmp_path_factory, "torchrun", make) / "run"
 
 
 @pytest.mark.parametrize(("machines", "victim"), [(1, "0"), (2, "1")])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_one_line, run_recipe, weights_of
+from conftest import assert_one_line, made_once, run_recipe, weights_of
 from made_checkpoints import make_checkpoint
 
 import anydepth
@@ -68,13 +68,16 @@ def labelled_recipe(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runs(labelled_recipe) -> dict[str, Path]:
+def runs(labelled_recipe, tmp_path_factory) -> dict[str, Path]:
     """Finished runs, by objective. Do not write to them."""
-    found = {}
-    for name in ("vanilla", "word-depths", "halting", "tied-multi"):
-        found[name] = labelled_recipe.parent / name
-        run_recipe(labelled_recipe, found[name], f"objective={{name: {name}}}")
-    return found
+    names = ("vanilla", "word-depths", "halting", "tied-multi")
+
+    def make(folder: Path) -> None:
+        for name in names:
+            run_recipe(labelled_recipe, folder / name, f"objective={{name: {name}}}")
+
+    folder = made_once(tmp_path_factory, "classifiers", make)
+    return {name: folder / name for name in names}
 
 
 def accuracy(run: Path, **options: object) -> float:
