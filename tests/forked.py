@@ -28,8 +28,8 @@ HEAVY = (
     "rich.progress",
     "sacrebleu",
     "sentencepiece",
+    "torch._dynamo",  # every optimiser imports it
     "typer.main",
-    "yaml",
 )
 LEFT_OUT = ("anydepth.cli", "anydepth.serve", "anydepth.models", "anydepth.engines.onnx")
 
