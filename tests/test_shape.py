@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import anydepth
 
 SOURCE = Path(anydepth.__file__).parent
@@ -53,6 +55,7 @@ def test_make_bench_runs_every_benchmark():
     assert [path.name for path in programs if f"benchmarks/{path.name}" not in makefile] == []
 
 
+@pytest.mark.slow
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys

@@ -187,6 +187,7 @@ def test_a_depth_without_a_decoder_is_refused_where_the_model_has_one(toy_run, t
         anydepth.load(folder)
 
 
+@pytest.mark.slow
 def test_pairs_and_weights_decode_with_objectives_and_training_unimportable(both, tmp_path):
     menu = DepthMenu([*DepthMenu.of([SOFT], "fr-loud"), *both.menu])
     save_again(both, tmp_path / "model", menu)

@@ -188,6 +188,7 @@ def downloaded(cache: Path, name: str) -> Path:
     return there / "snapshots" / ("a" * 40)
 
 
+@pytest.mark.slow
 def test_names_on_the_hub(tmp_path):
     make_checkpoint(downloaded(tmp_path, "somebody/tiny"))
     second = downloaded(tmp_path, "tiny-without-json")

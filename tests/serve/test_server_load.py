@@ -19,6 +19,8 @@ from anydepth.serve.metrics import Metrics
 from anydepth.serve.queue import Queue
 from anydepth.serve.workers import Source, Task, Workers
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["made_servers"]
 SLOW = ("--engine", "torch", "--batch-size", 1, "--beam", 8)  # so that something is still under way
 

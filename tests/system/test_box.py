@@ -15,6 +15,8 @@ from anydepth.artifact.bundled import bundled_model
 from anydepth.evaluate.metrics import score
 from anydepth.export.sample import find_sample
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BOX = ROOT / "models" / "fr-en"
 SENTENCE = "Où est la gare ?\n".encode()

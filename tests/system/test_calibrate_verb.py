@@ -15,6 +15,8 @@ import anydepth as package
 from anydepth.selectors.budget import within_budget
 from anydepth.selectors.calibration import NAME, find, machine_key
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("--repeats", 1, "--sentences", 4, "--batch-size", 8, "--threads", 1)
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 

@@ -30,6 +30,7 @@ def piped(here, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     lines = ["", *TEXTS, "  ", "an unheard-of wörd"]
     asked = ("classify", by_mi_run, "--scale", 0.7, "--batch-size", 7)

@@ -14,6 +14,8 @@ from conftest import anydepth, assert_one_line, write_corpus
 from anydepth.artifact import model as artifact
 from anydepth.evaluate.metrics import score
 
+pytestmark = pytest.mark.slow
+
 
 def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
     """The run's model with its weights disturbed: as if trained worse, from another seed."""

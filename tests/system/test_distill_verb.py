@@ -12,6 +12,8 @@ import time
 import pytest
 from conftest import anydepth, assert_one_line, save_changed, toy_pairs, write_corpus
 
+pytestmark = pytest.mark.slow
+
 FILES = ("distilled.fr", "distilled.en", "distill.json")
 
 

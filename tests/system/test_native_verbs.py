@@ -7,6 +7,8 @@ from conftest import anydepth, assert_one_line, toy_pairs
 
 import anydepth as package
 
+pytestmark = pytest.mark.slow
+
 TEXT = b"le chat dort.\n\nun chien voit le chat.\n"
 EXPECTED = b"the cat sleeps.\n\na dog sees the cat.\n"
 

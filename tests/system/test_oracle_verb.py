@@ -10,6 +10,8 @@ from conftest import anydepth, assert_one_line, save_changed, write_corpus
 import anydepth as package
 from anydepth.evaluate.metrics import sentence_chrf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> list[object]:

@@ -9,6 +9,8 @@ import time
 import pytest
 from conftest import anydepth
 
+pytestmark = pytest.mark.slow
+
 CHANGES = [
     "train.steps=60",
     "train.checkpoint_every=5",

@@ -19,6 +19,8 @@ from anydepth.files import only_process
 from anydepth.selectors import inputs
 from anydepth.selectors.inputs import Sample, read_sample, translations
 
+pytestmark = pytest.mark.slow
+
 TINY = ("--trials", 1, "--seeds", 2, "--steps", 20, "--threads", 1, "--sentences", 100)
 QUIET = Console(quiet=True)
 

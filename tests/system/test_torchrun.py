@@ -15,6 +15,8 @@ import torch
 from conftest import anydepth, assert_one_line, made_once, run_recipe, weights_of
 from trained_alike import ALIKE
 
+pytestmark = pytest.mark.slow
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS = (10, 25)  # of the two parts of a run
 QUICK = [*ALIKE, "train.checkpoint_every=10", "train.valid_every=1000", "train.average=1"]

@@ -22,6 +22,8 @@ from anydepth.model import Transformer
 from anydepth.train.foundations import Start
 from anydepth.word_depths.table import WordDepths
 
+pytestmark = pytest.mark.slow
+
 PLAIN = ["the", "film", "was", "a", "story", "of", "two", "dogs", "and", "it"]
 TELLING = {"bad": ["awful", "dull"], "good": ["great", "lovely"], "mixed": ["odd", "uneven"]}
 RECIPE = """\

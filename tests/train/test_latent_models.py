@@ -12,6 +12,8 @@ from anydepth.evaluate.run_log import read_log
 from anydepth.objectives.gates import mean_gate
 from anydepth.train.checkpoint import load_tensors
 
+pytestmark = pytest.mark.slow
+
 DEEP = ["model.encoder_layers=2", "model.decoder_layers=4"]
 SHORT = ["train.checkpoint_every=1", "train.average=1", "train.valid_every=100", "train.log_every=1", "train.warmup=4"]
 LATENT = "objective={name: latent, gate_rate: 0.02, inner_steps: 2, tau_steps: 50, anneal_steps: 10, decoder_target: 2}"

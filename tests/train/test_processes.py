@@ -22,6 +22,8 @@ from anydepth.errors import UserError
 from anydepth.train.processes import PLACE, Processes, fresh_store
 from anydepth.train.recipe import read_recipe
 
+pytestmark = pytest.mark.slow
+
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
     "sampled": "objective={name: tied-multi, mode: sampled}",
