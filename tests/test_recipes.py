@@ -100,7 +100,6 @@ def test_a_recipe_says_what_it_is_for():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "studies").glob("*.yaml")), ids=lambda path: path.stem)
-@pytest.mark.slow
 def test_a_study_has_a_recipe_and_says_how_it_is_used(path):
     read_recipe(path)
     done = subprocess.run(["bash", path.with_suffix(".sh")], capture_output=True, text=True)
