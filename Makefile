@@ -1,14 +1,18 @@
 # make demo    the model in the box translates; then a small one is trained from nothing, and every depth of both measured
-# make test    installs and runs the linters and the tests
+# make check   installs; linters, types and the quick tests: in about a minute
+# make test    those and the slow tests: all there is
 # make bench   the benchmarks of benchmarks/, side by side with their peers
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Byte code is compiled as it is needed: to compile all of it takes longer than to download it.
+# pip compiles byte code on one core; COMPILE does it on all of them. Without it, every start in a read-only container
+# would compile anew.
 PIP = $(BIN)/pip install --quiet --no-compile -c constraints.txt
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' $(VENV)/lib src || true
+PYTEST = $(BIN)/python -m pytest -n logical --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo check test lint bench clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -18,14 +22,17 @@ $(BIN)/python:
 $(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard csrc/*) | $(BIN)/python
 	$(PIP) torch
 	$(PIP) -e '.[serve,ctranslate2]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -e '.[dev]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) -e '.[bench]'
+	$(COMPILE)
 	touch $@
 
 demo: $(VENV)/.installed
@@ -47,8 +54,11 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/anydepth serve      # and open the address that it prints"
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
+check: lint
+	$(PYTEST) -m 'not slow'
+
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

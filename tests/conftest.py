@@ -3,13 +3,16 @@
 import io
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import pytest
 import torch
+from filelock import FileLock
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -64,25 +67,39 @@ train:
 """
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Which all processes of pytest-xdist have in common."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder that `make` fills, once for all processes of pytest-xdist: whoever comes first makes it."""
+    folder = shared_folder(factory) / f"made-{name}"
+    with FileLock(f"{folder}.lock"):
+        if not Path(f"{folder}.finished").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a test that failed half-way
+            folder.mkdir()
+            make(folder)
+            Path(f"{folder}.finished").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def toy_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe file with its corpus beside it."""
-    folder = tmp_path_factory.mktemp("toy")
-    source, target = write_corpus(folder)
-    path = folder / "recipe.yaml"
-    path.write_text(RECIPE.format(source=source, target=target), "utf-8")
-    return path
+
+    def make(folder: Path) -> None:
+        source, target = write_corpus(folder)
+        (folder / "recipe.yaml").write_text(RECIPE.format(source=source, target=target), "utf-8")
+
+    return made_once(tmp_path_factory, "toy", make) / "recipe.yaml"
 
 
 @pytest.fixture(scope="session")
-def toy_run(toy_recipe: Path) -> Path:
+def toy_run(toy_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run: tied-multi 2-2, trained for real, good at all four depths. Do not write to it."""
-    from anydepth.train.recipe import read_recipe
-    from anydepth.train.run import train
-
-    run = toy_recipe.parent / "run"
-    train(read_recipe(toy_recipe), run, Console(stderr=True))
-    return run
+    return made_once(tmp_path_factory, "toy-run", lambda folder: run_recipe(toy_recipe, folder / "run")) / "run"
 
 
 TWO_TARGETS = """\
@@ -99,15 +116,17 @@ data:
 @pytest.fixture(scope="session")
 def two_targets_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run into two languages, English and English in capitals, at all four depths. Do not write to it."""
-    folder = tmp_path_factory.mktemp("two-targets")
-    source, target = write_corpus(folder)
-    loud = folder / "train.loud"
-    loud.write_text(target.read_text("utf-8").upper(), "utf-8")
-    rest = RECIPE[RECIPE.index("model:") :].format()
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(TWO_TARGETS.format(source=source, target=target, loud=loud) + rest, "utf-8")
-    run_recipe(recipe, folder / "run", "train.steps=250")
-    return folder / "run"
+
+    def make(folder: Path) -> None:
+        source, target = write_corpus(folder)
+        loud = folder / "train.loud"
+        loud.write_text(target.read_text("utf-8").upper(), "utf-8")
+        rest = RECIPE[RECIPE.index("model:") :].format()
+        recipe = folder / "recipe.yaml"
+        recipe.write_text(TWO_TARGETS.format(source=source, target=target, loud=loud) + rest, "utf-8")
+        run_recipe(recipe, folder / "run", "train.steps=250")
+
+    return made_once(tmp_path_factory, "two-targets", make) / "run"
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +134,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real pre-trained encoder, as `anydepth data minilm` fetches it. Do not write to it."""
     from anydepth.data.datasets import fetch
 
-    folder = tmp_path_factory.mktemp("pretrained") / "minilm"
-    fetch("minilm", folder)
-    return folder
+    return made_once(tmp_path_factory, "minilm", lambda folder: fetch("minilm", folder / "minilm")) / "minilm"
 
 
 def save_changed(run: Path, folder: Path) -> None:
@@ -130,10 +147,15 @@ def save_changed(run: Path, folder: Path) -> None:
     artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
 
 
-def anydepth(*arguments: object, stdin: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
-    """The command line as a user runs it, in a process of its own."""
-    command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=250, **options)  # type: ignore[call-overload, no-any-return]
+def anydepth(
+    *arguments: object, stdin: bytes = b"", env: dict[str, str] | None = None, fresh: bool = False, **options: object
+) -> subprocess.CompletedProcess[bytes]:
+    """The command line in a process of its own; with `fresh` as a user starts it, which takes seconds to import all."""
+    words = list(map(str, arguments))
+    if sys.platform == "linux" and not fresh and not options:  # elsewhere a fork of what uses threads is not safe
+        return forked.run(words, stdin, dict(os.environ) if env is None else env)
+    command = [sys.executable, "-m", "anydepth", *words]
+    return subprocess.run(command, input=stdin, capture_output=True, env=env, **options)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ A test file takes them by `pytest_plugins`: a fixture imported by name would be 
 from pathlib import Path
 
 import pytest
-from conftest import run_recipe
+from conftest import made_once, run_recipe
 from labelled_texts import toy_texts, write_labelled
 
 RECIPE = """\
@@ -33,12 +33,13 @@ train:
 
 
 def _trained(factory: pytest.TempPathFactory, objective: str) -> Path:
-    folder = factory.mktemp(objective)
-    recipe = folder / "recipe.yaml"
-    train = write_labelled(folder / "train.tsv", toy_texts(600))
-    recipe.write_text(RECIPE.format(train=train, objective=objective), "utf-8")
-    run_recipe(recipe, folder / "run")
-    return folder / "run"
+    def make(folder: Path) -> None:
+        recipe = folder / "recipe.yaml"
+        train = write_labelled(folder / "train.tsv", toy_texts(600))
+        recipe.write_text(RECIPE.format(train=train, objective=objective), "utf-8")
+        run_recipe(recipe, folder / "run")
+
+    return made_once(factory, objective, make) / "run"
 
 
 @pytest.fixture(scope="session")

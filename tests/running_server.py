@@ -27,7 +27,7 @@ class Served:
         assert self.url, "".join(self.lines)
         self._reader = threading.Thread(target=lambda: self.lines.extend(process.stderr), daemon=True)
         self._reader.start()
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.client = httpx.Client(base_url=self.url, timeout=1000)
 
     def post(self, route: str, **fields: object) -> httpx.Response:
         return self.client.post(route, json=fields)
@@ -41,8 +41,8 @@ class Served:
 
     def stop(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        code = self.process.wait(60)
-        self._reader.join(10)
+        code = self.process.wait()
+        self._reader.join()
         return code
 
 

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -104,8 +102,7 @@ def test_stream_position_is_all_the_state(store):
         assert torch.equal(stream.at(0, index).target_in, seen[index].target_in)
 
 
-def test_plan_is_fast():
+def test_a_plan_of_half_a_million_pairs():
     source, target = random_lengths(500_000)
-    start = time.perf_counter()
-    plan_epoch(source, target, 4096, 1, 0)
-    assert time.perf_counter() - start < 5
+    plan = plan_epoch(source, target, 4096, 1, 0)
+    assert np.array_equal(np.sort(np.concatenate(plan)), np.arange(500_000))

@@ -102,6 +102,7 @@ def hub_folder(tmp_path: Path, rows: list[dict]) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_huggingface_columns(tmp_path):
     name = hub_folder(tmp_path, [{"en": "one", "fr": "un"}, {"en": "two", "fr": None}])
     config = CorpusConfig(huggingface=name, source_column="en", target_column="fr")

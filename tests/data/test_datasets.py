@@ -18,6 +18,8 @@ from anydepth.data.reviews import MovieReviews, split_labelled
 from anydepth.errors import UserError
 from anydepth.files import sha256_of
 
+pytestmark = pytest.mark.slow
+
 # Scores on the test set compare only while it is made of the same bytes.
 TEST_FR_SHA256 = "748baabc13c4e04a4f87e272ceef17afb164f1cebcc7238e1f7ac72d5af2f92c"
 REVIEWS_SHA256 = {

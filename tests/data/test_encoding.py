@@ -35,6 +35,7 @@ def tokens_of(prepared):
     return [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
 
 
+@pytest.mark.slow
 def test_shards_do_not_matter(config, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "BLOCK", 100)
     whole = prepare(config, tmp_path / "whole", seed=1)

@@ -72,6 +72,7 @@ def test_same_bytes_every_time(sample):
     assert train(sample=sample).to_bytes() == train(sample=sample).to_bytes()
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_process(request):
     command = [sys.executable, "-c", TRAIN_ELSEWHERE]
     done = subprocess.run(command, capture_output=True, text=True, cwd=request.path.parent, check=True)

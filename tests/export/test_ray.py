@@ -14,7 +14,8 @@ from threading import Event
 import psutil
 import pytest
 import ray
-from conftest import anydepth, assert_one_line, toy_pairs
+from conftest import anydepth, assert_one_line, shared_folder, toy_pairs
+from filelock import FileLock
 from rich.console import Console
 
 import anydepth as package
@@ -28,8 +29,15 @@ from anydepth.selectors import inputs
 from anydepth.selectors.inputs import Sample, translations, with_likelihood
 
 LINES = 2000
-pytestmark = pytest.mark.timeout(1200)  # a busy machine takes minutes to start a cluster
+pytestmark = pytest.mark.slow
 QUIET = Console(quiet=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_cluster_at_a_time(tmp_path_factory):
+    """Of all processes of pytest-xdist one is here."""
+    with FileLock(shared_folder(tmp_path_factory) / "ray.lock"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +91,9 @@ def cluster(tmp_path_factory):
     finally:
         below = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
         head.terminate()
-        head.wait(60)
-        for one in psutil.wait_procs(below, 20)[1]:
+        for one in psutil.wait_procs([psutil.Process(head.pid), *below], 60)[1]:
             one.kill()
+        head.wait()
 
 
 def kill_a_worker(pid: int) -> psutil.Process | None:
@@ -127,7 +135,7 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
         if part.exists() and part.stat().st_size:
             killed = kill_a_worker(process.pid)
         time.sleep(0.02)
-    said = process.communicate(timeout=250)[1].decode()
+    said = process.communicate()[1].decode()
     assert process.returncode == 0, said
     assert killed is not None
     assert distilled(tmp_path / "out") == expected

@@ -187,6 +187,7 @@ def test_a_depth_without_a_decoder_is_refused_where_the_model_has_one(toy_run, t
         anydepth.load(folder)
 
 
+@pytest.mark.slow
 def test_pairs_and_weights_decode_with_objectives_and_training_unimportable(both, tmp_path):
     menu = DepthMenu([*DepthMenu.of([SOFT], "fr-loud"), *both.menu])
     save_again(both, tmp_path / "model", menu)
@@ -198,7 +199,7 @@ import anydepth
 loud = anydepth.load({str(tmp_path / "model")!r}).between(target="loud")
 print(loud.translate(["le chat dort."], depth="2-2-soft")[0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     here = anydepth.load(tmp_path / "model").between(target="loud")
     assert done.stdout.splitlines() == here.translate(["le chat dort."], depth="2-2-soft")

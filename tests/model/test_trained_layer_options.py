@@ -32,6 +32,7 @@ OBJECTIVES = [
 
 @pytest.mark.parametrize("options", [REZERO, DLCL, ALL_AT_ONCE], ids=str)
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.slow
 def test_every_objective_trains_them(toy_recipe, tmp_path, objective, options):
     run_recipe(toy_recipe, tmp_path / "run", *SHORT, *options, f"objective={objective}")
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
@@ -57,6 +58,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(toy_recipe, tmp_path, options):
 
 
 @pytest.mark.parametrize("options", [REZERO, DLCL], ids=str)
+@pytest.mark.slow
 def test_they_learn_the_toy_language(toy_recipe, tmp_path, options):
     run_recipe(toy_recipe, tmp_path / "run", "model.dropout=0", *options)
     translator, pairs = anydepth.load(tmp_path / "run"), toy_pairs(40, seed=77)

@@ -77,6 +77,7 @@ def test_one_side_alone(model, batch, sides, names):
     torch.testing.assert_close(objective(model, batch, step=1).total, naive, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_drawn_tasks_are_a_product_of_depths_and_estimate_the_whole_loss_without_bias(model, batch):
     """Every pair of draws of one encoder and one decoder depth comes up, and on average equally often."""
     sampled, whole = flexible(encoder_tasks=2, decoder_tasks=1), flexible()

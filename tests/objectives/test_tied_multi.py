@@ -61,6 +61,7 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mode", ["sampled", "sampled-encoder"])
+@pytest.mark.slow
 def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule):
     """The mean over many steps, and the mean gradient, come to the exact ones as the number of samples grows."""
     exact, sampled = tied_multi(mode="exact", weights=rule), tied_multi(mode=mode, weights=rule)
@@ -83,6 +84,7 @@ def sampled_exits(objective, batch, step):
     return n_b, objective._sample_decoder(batch, step, n_b).view(batch.target_out.shape)
 
 
+@pytest.mark.slow
 def test_all_decoder_exits_vary_less_than_sampled_ones(model, batch):
     def spread(mode):
         objective = tied_multi(mode=mode)

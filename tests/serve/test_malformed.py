@@ -5,7 +5,10 @@ import random
 import sys
 from pathlib import Path
 
+import pytest
+
 pytest_plugins = ["made_servers"]
+pytestmark = pytest.mark.slow
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -8,6 +8,8 @@ from libretranslatepy import LibreTranslateAPI
 
 import anydepth as package
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["made_servers"]
 
 

@@ -19,6 +19,8 @@ from anydepth.serve.metrics import Metrics
 from anydepth.serve.queue import Queue
 from anydepth.serve.workers import Source, Task, Workers
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["made_servers"]
 SLOW = ("--engine", "torch", "--batch-size", 1, "--beam", 8)  # so that something is still under way
 
@@ -48,7 +50,7 @@ def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
     wrong = []
 
     def ask(seed):
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx.Client(base_url=server.url, timeout=1000) as client:
             for i in range(seed, len(texts) * 4, 7):
                 text, depth = texts[i % len(texts)], depths[i % 4]
                 fields = {"q": text, "source": "fr", "target": "en", "depth": depth}
@@ -109,14 +111,14 @@ def test_a_text_that_fails_fails_alone(toy_run, count):
 
 def test_a_client_that_sends_too_slowly_is_told_so(server):
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as half:
+    with socket.create_connection((host, int(port)), timeout=1000) as half:
         half.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
         assert half.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_a_head_without_an_end_has_one_all_the_same(server):
     host, port = server.url.removeprefix("http://").split(":")
-    sockets = [socket.create_connection((host, int(port)), timeout=60) for _ in range(4)]
+    sockets = [socket.create_connection((host, int(port)), timeout=1000) for _ in range(4)]
     silent, slow, again, endless = sockets
     slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
     again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -199,4 +201,4 @@ def test_two_processes_and_one_that_dies(toy_run):
         assert served.translate(["un chien mange."] * 50).json()["translatedText"] == ["a dog eats."] * 50
         others = psutil.Process(served.process.pid).children()
         served.stop(signal.SIGKILL)
-        assert not psutil.wait_procs(others, timeout=60)[1]  # they end with the server
+        assert not psutil.wait_procs(others, timeout=1000)[1]  # they end with the server

@@ -15,6 +15,8 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.word_depths.table import WordDepths
 from anydepth.word_depths.token_depths import TokenDepths
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["made_servers", "made_classifiers"]
 
 

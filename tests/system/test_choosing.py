@@ -17,6 +17,8 @@ from anydepth.selectors.network import DepthPredictor
 from anydepth.selectors.reading import Reader
 from anydepth.selectors.selector_folder import save_selector
 
+pytestmark = pytest.mark.slow
+
 LINES = [source for source, _ in toy_pairs(30, seed=21)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
 

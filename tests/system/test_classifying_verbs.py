@@ -30,9 +30,11 @@ def piped(here, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     lines = ["", *TEXTS, "  ", "an unheard-of wörd"]
-    done = anydepth("classify", by_mi_run, "--scale", 0.7, "--batch-size", 7, stdin=("\n".join(lines) + "\n").encode())
+    asked = ("classify", by_mi_run, "--scale", 0.7, "--batch-size", 7)
+    done = anydepth(*asked, stdin=("\n".join(lines) + "\n").encode(), fresh=True)
     assert done.returncode == 0, done.stderr
     expected = package.load(by_mi_run).classify(lines, scale=0.7, batch_size=7)
     assert done.stdout.decode() == "".join(f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}\n" for o in expected)

@@ -24,8 +24,9 @@ def test_files(tmp_path_factory):
 # translate
 
 
+@pytest.mark.slow
 def test_translate_gives_a_line_for_a_line(toy_run):
-    done = anydepth("translate", toy_run, "--depth", "2-1", stdin=LINES)
+    done = anydepth("translate", toy_run, "--depth", "2-1", stdin=LINES, fresh=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().split("\n")
     assert lines == [*package.load(toy_run).translate(LINES.decode().split("\n")[:-1], depth="2-1"), ""]
@@ -33,11 +34,13 @@ def test_translate_gives_a_line_for_a_line(toy_run):
     assert lines[2] == ""
 
 
+@pytest.mark.slow
 def test_translate_does_not_split_at_odd_line_ends(toy_run):
     done = anydepth("translate", toy_run, stdin="le chat\u2028dort.\r\nun chien.".encode())
     assert done.stdout.count(b"\n") == 2
 
 
+@pytest.mark.slow
 def test_translate_nbest(toy_run):
     done = anydepth("translate", toy_run, "--beam", 4, "--nbest", 2, stdin=b"le chat.\nun chien.\n")
     rows = [line.split(" ||| ") for line in done.stdout.decode().splitlines()]
@@ -46,6 +49,7 @@ def test_translate_nbest(toy_run):
     assert rows[0][1] == "the cat."
 
 
+@pytest.mark.slow
 def test_translate_nothing(toy_run):
     done = anydepth("translate", toy_run, stdin=b"")
     assert (done.returncode, done.stdout) == (0, b"")
@@ -67,23 +71,25 @@ def test_translate_nothing(toy_run):
         (["--length-penalty", "nan"], ["out of range"]),
     ],
 )
+@pytest.mark.slow
 def test_translate_refuses_bad_options(toy_run, options, words):
     assert_one_line(anydepth("translate", toy_run, *options, stdin=b""), *words)  # before it waits for a line
 
 
+@pytest.mark.slow
 def test_translate_names_the_line_of_broken_text(toy_run):
     done = anydepth("translate", toy_run, stdin=b"le chat.\n\xff\xfe\n")
     assert_one_line(done, "line 2", "UTF-8")
     assert done.stdout == b"the cat.\n"  # what came before it is not lost
 
 
+@pytest.mark.slow
 def test_translate_without_standard_input():
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m anydepth translate x <&-"], capture_output=True, timeout=60
-    )
+    done = subprocess.run(["bash", "-c", f"{sys.executable} -m anydepth translate x <&-"], capture_output=True)
     assert_one_line(done, "closed")
 
 
+@pytest.mark.slow
 def test_translate_refuses_a_long_line_after_giving_the_lines_before_it(toy_run):
     long = b"le chat.\n" + b"chat " * 10_000 + b"\n"
     done = anydepth("translate", toy_run, stdin=long)
@@ -95,20 +101,23 @@ def test_translate_refuses_a_long_line_after_giving_the_lines_before_it(toy_run)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+@pytest.mark.slow
 def test_translate_to_a_full_disk(toy_run):
     command = [sys.executable, "-m", "anydepth", "translate", str(toy_run)]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, input=LINES, stdout=full, stderr=subprocess.PIPE, timeout=120)
+        done = subprocess.run(command, input=LINES, stdout=full, stderr=subprocess.PIPE)
     assert_one_line(done, "No space left", "free some space")
 
 
+@pytest.mark.slow
 def test_translate_into_a_closed_pipe_is_quiet(toy_run):
     shell = f"yes 'le chat dort.' | head -n 5000 | {sys.executable} -m anydepth translate {toy_run} | head -n 1"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, timeout=120)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True)
     assert done.stdout == b"the cat sleeps.\n"
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_translate_refuses_what_is_no_model(tmp_path, toy_run):
     assert_one_line(anydepth("translate", tmp_path / "nowhere", stdin=LINES), "there is no model at")
     damaged = shutil.copytree(toy_run / "model", tmp_path / "damaged")
@@ -144,11 +153,12 @@ def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, te
     assert_one_line(here("sweep", "a,b", *options, "--out", tmp_path / "new"), "write NAME=a,b")
 
 
+@pytest.mark.slow
 def test_sweep_compares_models(toy_run, tmp_path, test_files):
     source, reference = test_files
     models = [shutil.copytree(toy_run / "model", tmp_path / name) for name in ("one", "two")]
     done = anydepth("sweep", *models, "--source", source, "--reference", reference, "--out", tmp_path / "report",
-                    "--samples", 50, "--depths", "1-1,2-2")  # fmt: skip
+                    "--samples", 50, "--depths", "1-1,2-2", fresh=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "report" / "sweep.json").read_text())["comparison"]
 
@@ -258,6 +268,7 @@ def test_train_refuses_other_peoples_folders_and_bad_settings(toy_recipe, tmp_pa
         assert_one_line(here("train", toy_recipe, "--out", tmp_path / "run", "--set", setting), words)
 
 
+@pytest.mark.slow
 def test_train_on_a_full_disk_loses_nothing(toy_recipe, tmp_path):
     """A limit on the size of files stands in for a full disk: the writes fail for real."""
     run = tmp_path / "run"
@@ -265,7 +276,7 @@ def test_train_on_a_full_disk_loses_nothing(toy_recipe, tmp_path):
     assert anydepth("train", toy_recipe, "--out", run, "--set", "train.steps=10", *settings[2:]).returncode == 0
     saved = (run / "checkpoints" / "step-000000010" / "model.safetensors").read_bytes()
     command = f"ulimit -f 40; exec {sys.executable} -m anydepth train {toy_recipe} --out {run} {' '.join(settings)}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
     said = done.stderr.decode()
     assert done.returncode == 2, said
     assert "Traceback" not in said

@@ -14,6 +14,8 @@ from conftest import anydepth, assert_one_line, write_corpus
 from anydepth.artifact import model as artifact
 from anydepth.evaluate.metrics import score
 
+pytestmark = pytest.mark.slow
+
 
 def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
     """The run's model with its weights disturbed: as if trained worse, from another seed."""
@@ -42,7 +44,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
 def test_compare_finds_the_worse_way_and_a_second_run_takes_its_work_over(toy_run, models, tmp_path, options, here):
     out = tmp_path / "report"
     noisy = f"noisy={models[0]},{models[1]}"
-    done = anydepth("compare", f"clean={toy_run}", noisy, *options, "--samples", 200, "--out", out)
+    done = anydepth("compare", f"clean={toy_run}", noisy, *options, "--samples", 200, "--out", out, fresh=True)
     assert done.returncode == 0, done.stderr
     assert "sentences translated: 120 of 120" in done.stderr.decode()
     assert f"report: {out / 'index.html'}" in done.stderr.decode()

@@ -6,8 +6,9 @@ from conftest import anydepth
 PLAIN = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
 
 
+@pytest.mark.slow
 def test_depths_draws_the_optimal_strategy():
-    done = anydepth("depths", 12, env=PLAIN)
+    done = anydepth("depths", 12, env=PLAIN, fresh=True)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().splitlines()
     assert lines[0].split() == ["layer", *map(str, range(1, 13))]
@@ -18,6 +19,7 @@ def test_depths_draws_the_optimal_strategy():
     assert "\x1b" not in done.stdout.decode()
 
 
+@pytest.mark.slow
 def test_depths_compares_all_strategies_and_uses_the_width():
     narrow, wide = (
         anydepth("depths", 12, "--strategy", "all", env={**PLAIN, "COLUMNS": width}).stdout.decode()
@@ -36,14 +38,15 @@ def test_depths_compares_all_strategies_and_uses_the_width():
     assert max(map(len, narrow.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_depths_without_blocks():
     done = anydepth("depths", 6, "--strategy", "left", env={**PLAIN, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert b"# . . # . ." in done.stdout
 
 
-def test_depths_of_a_prime_come_with_a_warning():
-    done = anydepth("depths", 11, env=PLAIN)
+def test_depths_of_a_prime_come_with_a_warning(here):
+    done = here("depths", 11)
     assert done.returncode == 0
     assert done.stderr.decode().splitlines() == [
         "warning: 11 is prime, so its only depths are 1 and 11: use a number with more divisors, such as 12"
@@ -53,8 +56,8 @@ def test_depths_of_a_prime_come_with_a_warning():
 @pytest.mark.parametrize(
     "arguments", [["0"], ["-1"], ["5000"], ["abc"], [], ["12", "--strategy", "best"], ["12", "--strategy", ""]]
 )
-def test_depths_refuses_in_one_line(arguments):
-    done = anydepth("depths", *arguments)
+def test_depths_refuses_in_one_line(here, arguments):
+    done = here("depths", *arguments)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (2, b"")
     assert said.startswith("anydepth: ")

@@ -37,7 +37,7 @@ def completed(typed: str) -> list[str]:
     environment = {**os.environ, "_ANYDEPTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}
     environment["COMP_CWORD"] = str(len(typed.split(" ")) - 1)
     script = "import sys; sys.argv = ['anydepth']; from anydepth.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     return done.stdout.split()
 
 
@@ -64,5 +64,5 @@ def test_the_doctor_says_what_is_missing():
     script += "from importlib import util; there = util.find_spec\n"
     script += "util.find_spec = lambda name: None if name == 'ctranslate2' else there(name)\n"
     script += "from anydepth.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "pip install 'anydepth[ctranslate2]'" in done.stdout, done.stderr

@@ -60,8 +60,9 @@ def copy(toy_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+@pytest.mark.slow
 def test_what_a_model_is(toy_run: Path) -> None:
-    done = anydepth("info", toy_run)
+    done = anydepth("info", toy_run, fresh=True)
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
     translator = artifact.load(toy_run)
@@ -187,6 +188,7 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     assert artifact.load(tmp_path / "own").between("en").pair == "en-en"
 
 
+@pytest.mark.slow
 def test_what_is_no_model(toy_run: Path, tmp_path: Path) -> None:
     assert_one_line(anydepth("info", tmp_path), "not a model folder")
     for pair in ("en-fr", "en-cs"):

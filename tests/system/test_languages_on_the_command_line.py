@@ -35,6 +35,7 @@ def run(*arguments: object) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_translate_into_either(model: Path) -> None:
     quiet, loud = (anydepth("translate", model, "--to", target, stdin=TEXTS) for target in ("en", "loud"))
     assert (quiet.returncode, loud.returncode) == (0, 0), loud.stderr
@@ -52,6 +53,7 @@ def test_translate_into_either(model: Path) -> None:
         (("select", "MODEL", "--source", "IN", "--reference", "IN"), ("several language pairs yet",)),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_is_one_line(model: Path, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     places = {"MODEL": model, "IN": model.parent / "in", "OUT": model.parent / "out"}
     assert_one_line(anydepth(*(places.get(one, one) for one in arguments), stdin=TEXTS), *words)

@@ -7,8 +7,9 @@ from conftest import anydepth
 PLAIN = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
 
 
+@pytest.mark.slow
 def test_maps_draws_every_map_and_says_how_to_use_it():
-    done = anydepth("maps", 6, 2, env=PLAIN)
+    done = anydepth("maps", 6, 2, env=PLAIN, fresh=True)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().splitlines()
     assert lines[2].split() == ["last", "regular", "overlap"]
@@ -23,6 +24,7 @@ def test_maps_draws_every_map_and_says_how_to_use_it():
     assert by_layers == {"method": "ckd", "map": {1: [1, 3], 2: [4, 6]}}
 
 
+@pytest.mark.slow
 def test_maps_go_on_below_in_a_narrow_terminal():
     lines = anydepth("maps", 40, 2, env={**PLAIN, "COLUMNS": "34"}).stdout.decode().splitlines()
     first = lines.index("last")
@@ -30,6 +32,7 @@ def test_maps_go_on_below_in_a_narrow_terminal():
     assert max(map(len, lines[:-2])) <= 34  # the last two are for a recipe, and stay whole
 
 
+@pytest.mark.slow
 def test_maps_without_blocks():
     done = anydepth("maps", 6, 2, env={**PLAIN, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, b"")
@@ -37,8 +40,8 @@ def test_maps_without_blocks():
 
 
 @pytest.mark.parametrize("arguments", [["0", "2"], ["6", "-1"], ["6", "5000"], ["six", "2"], ["6"], []])
-def test_maps_refuses_in_one_line(arguments):
-    done = anydepth("maps", *arguments)
+def test_maps_refuses_in_one_line(here, arguments):
+    done = here("maps", *arguments)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (2, b"")
     assert said.startswith("anydepth: ")

@@ -7,6 +7,8 @@ from conftest import anydepth, assert_one_line, toy_pairs
 
 import anydepth as package
 
+pytestmark = pytest.mark.slow
+
 TEXT = b"le chat dort.\n\nun chien voit le chat.\n"
 EXPECTED = b"the cat sleeps.\n\na dog sees the cat.\n"
 
@@ -21,7 +23,9 @@ def listed(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     for name, side in (("train.fr", 0), ("train.en", 1)):
         (folder / name).write_text("".join(f"{pair[side]}\n" for pair in toy_pairs(2500, seed=9)))
-    return anydepth("shortlist", model, "--source", folder / "train.fr", "--target", folder / "train.en"), folder
+    return anydepth(
+        "shortlist", model, "--source", folder / "train.fr", "--target", folder / "train.en", fresh=True
+    ), folder
 
 
 @pytest.mark.parametrize("options", [("--speculate", "--batch-size", "1", "--threads", "1"), ("--beam", "3")])
@@ -55,7 +59,7 @@ def test_an_export_takes_the_shortlist_along(model, listed, tmp_path):
 
 def test_bench_shows_every_engine_at_every_depth(model):
     options = ("--sentences", "6", "--rounds", "1", "--batch-size", "3", "--threads", "1")
-    done = anydepth("bench", model, *options)
+    done = anydepth("bench", model, *options, fresh=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert all(name in lines[0] for name in ("torch, ms", "ctranslate2 int8, ms", "native, ms", "native, drafts, ms"))

@@ -10,6 +10,8 @@ from conftest import anydepth, assert_one_line, save_changed, write_corpus
 import anydepth as package
 from anydepth.evaluate.metrics import sentence_chrf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
@@ -23,7 +25,7 @@ def read_tsv(path: Path) -> list[list[str]]:
 
 
 def test_oracle_leaves_a_report_that_holds(toy_run, tmp_path, options):
-    done = anydepth("oracle", toy_run, *options, "--out", tmp_path / "report", "--beam", 2, "--repeats", 2)
+    done = anydepth("oracle", toy_run, *options, "--out", tmp_path / "report", "--beam", 2, "--repeats", 2, fresh=True)
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
     assert "each at its best" in said

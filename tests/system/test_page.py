@@ -12,9 +12,12 @@ pytest_plugins = ["made_servers", "made_classifiers"]
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium here: install Debian's `chromium` to test the page"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="there is no Chromium here: install Debian's `chromium` to test the page"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def open_page(browser):
 
     def open_it(url, **options):
         context = browser.new_context(**options)
+        context.set_default_timeout(600_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -16,8 +16,9 @@ def run(toy_run, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_plot_of_a_real_run_is_in_its_folder(run):
-    done = anydepth("plot", run)
+    done = anydepth("plot", run, fresh=True)
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.decode() == f"report: {run / 'pictures' / 'index.html'}\n"
     assert sorted(path.name for path in (run / "pictures").iterdir()) == PICTURES

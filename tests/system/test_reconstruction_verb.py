@@ -18,6 +18,8 @@ from anydepth.infer.translator import Translator
 from anydepth.word_depths.reconstruction import LAMBDAS, reconstruct
 from anydepth.word_depths.table import WordDepths, text_key
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent.parent / "golden" / "model"
 TEXTS = ["the film was good", "the film was not bad", "a good film", "not bad, not good", "the bad film was the film"]
 RECONSTRUCTION = ("word-depths", "reconstruction")

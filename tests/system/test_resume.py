@@ -9,6 +9,8 @@ import time
 import pytest
 from conftest import anydepth
 
+pytestmark = pytest.mark.slow
+
 CHANGES = [
     "train.steps=60",
     "train.checkpoint_every=5",
@@ -28,7 +30,7 @@ def model_bytes(run):
 @pytest.fixture(scope="module")
 def uninterrupted(toy_recipe, tmp_path_factory):
     run = tmp_path_factory.mktemp("whole") / "run"
-    done = anydepth("train", toy_recipe, "--out", run, *SETTINGS)
+    done = anydepth("train", toy_recipe, "--out", run, *SETTINGS, fresh=True)
     assert done.returncode == 0, done.stderr
     return model_bytes(run)
 
@@ -45,7 +47,7 @@ def test_killed_again_and_again(toy_recipe, tmp_path, uninterrupted, seed):
             if kills < 4:
                 wait_for_progress(process, run, rng)
             else:
-                process.wait(timeout=200)
+                process.wait()
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate()

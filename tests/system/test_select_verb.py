@@ -19,6 +19,8 @@ from anydepth.files import only_process
 from anydepth.selectors import inputs
 from anydepth.selectors.inputs import Sample, read_sample, translations
 
+pytestmark = pytest.mark.slow
+
 TINY = ("--trials", 1, "--seeds", 2, "--steps", 20, "--threads", 1, "--sentences", 100)
 QUIET = Console(quiet=True)
 
@@ -53,13 +55,14 @@ def selected(toy_run, place, files, environment):
     """The verb's whole work on a copy of the model: what it said and the run's folder."""
     run = place / "run"
     shutil.copytree(toy_run / "model", run / "model")
-    done = select(run, files, environment)
+    done = select(run, files, environment, fresh=True)
     assert done.returncode == 0, done.stderr.decode()
     return done, run
 
 
-def select(model, files, environment, *options):
-    return anydepth("select", model, "--source", files[0], "--reference", files[1], *TINY, *options, env=environment)
+def select(model, files, environment, *options, **more):
+    files = ("--source", files[0], "--reference", files[1])
+    return anydepth("select", model, *files, *TINY, *options, env=environment, **more)
 
 
 def record_of(folder):

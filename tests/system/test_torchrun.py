@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import anydepth, assert_one_line, run_recipe, weights_of
+from conftest import anydepth, assert_one_line, made_once, run_recipe, weights_of
 from trained_alike import ALIKE
+
+pytestmark = pytest.mark.slow
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS = (10, 25)  # of the two parts of a run
@@ -29,7 +31,7 @@ def train(recipe: Path, run: Path, *changes: str, processes: int = 2) -> subproc
     if processes == 1:
         return anydepth(*command(recipe, run, *changes)[2:])
     process = begin([*TORCHRUN, *command(recipe, run, *changes)])
-    said = process.communicate(timeout=250)[1]
+    said = process.communicate()[1]
     return subprocess.CompletedProcess([], process.returncode, b"", said)
 
 
@@ -51,10 +53,12 @@ def steps_logged(run: Path) -> list[int]:
 @pytest.fixture(scope="module")
 def whole(toy_recipe, tmp_path_factory):
     """A run that nobody disturbed."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    done = train(toy_recipe, run, "train.steps=60")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return run
+
+    def make(folder: Path) -> None:
+        done = train(toy_recipe, folder / "run", "train.steps=60")
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return made_once(tmp_path_factory, "torchrun", make) / "run"
 
 
 @pytest.mark.parametrize(("machines", "victim"), [(1, "0"), (2, "1")])
@@ -71,7 +75,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, whole, tmp_p
         time.sleep(0.02)
     workers = [one for process in begun for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
     next(one for one in workers if one.environ()["RANK"] == victim).send_signal(signal.SIGKILL)
-    said = "".join(process.communicate(timeout=250)[1].decode() for process in begun)
+    said = "".join(process.communicate()[1].decode() for process in begun)
     assert [process.returncode for process in begun] == [0] * machines, said[-3000:]
     assert "going on from step" in said
     assert steps_logged(run) == list(range(1, 61))  # none twice, none missing
@@ -122,7 +126,7 @@ def on_two_machines(recipe: Path, folders: list[Path], *changes: str) -> list[tu
         machines = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", port]
         words = [*TORCHRUN[:3], *machines, "--nproc-per-node", "1", *command(recipe, Path("run"), *changes)]
         begun.append(begin(words, folder))
-    said = [process.communicate(timeout=250)[1].decode() for process in begun]
+    said = [process.communicate()[1].decode() for process in begun]
     return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
 
 
@@ -149,6 +153,6 @@ def test_what_cannot_be_sharded_is_refused(toy_recipe, tmp_path, changes, words)
 def test_a_number_of_processes_without_the_rest(toy_recipe, tmp_path):
     environment = {**os.environ, "WORLD_SIZE": "2"}
     done = subprocess.run(
-        [sys.executable, *command(toy_recipe, tmp_path / "run")], env=environment, capture_output=True, timeout=100
+        [sys.executable, *command(toy_recipe, tmp_path / "run")], env=environment, capture_output=True
     )
     assert_one_line(done, "WORLD_SIZE is 2 but there is no RANK: start with torchrun")

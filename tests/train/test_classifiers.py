@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_one_line, run_recipe, weights_of
+from conftest import assert_one_line, made_once, run_recipe, weights_of
 from made_checkpoints import make_checkpoint
 
 import anydepth
@@ -21,6 +21,8 @@ from anydepth.files import sha256_of
 from anydepth.model import Transformer
 from anydepth.train.foundations import Start
 from anydepth.word_depths.table import WordDepths
+
+pytestmark = pytest.mark.slow
 
 PLAIN = ["the", "film", "was", "a", "story", "of", "two", "dogs", "and", "it"]
 TELLING = {"bad": ["awful", "dull"], "good": ["great", "lovely"], "mixed": ["odd", "uneven"]}
@@ -68,13 +70,16 @@ def labelled_recipe(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runs(labelled_recipe) -> dict[str, Path]:
+def runs(labelled_recipe, tmp_path_factory) -> dict[str, Path]:
     """Finished runs, by objective. Do not write to them."""
-    found = {}
-    for name in ("vanilla", "word-depths", "halting", "tied-multi"):
-        found[name] = labelled_recipe.parent / name
-        run_recipe(labelled_recipe, found[name], f"objective={{name: {name}}}")
-    return found
+    names = ("vanilla", "word-depths", "halting", "tied-multi")
+
+    def make(folder: Path) -> None:
+        for name in names:
+            run_recipe(labelled_recipe, folder / name, f"objective={{name: {name}}}")
+
+    folder = made_once(tmp_path_factory, "classifiers", make)
+    return {name: folder / name for name in names}
 
 
 def accuracy(run: Path, **options: object) -> float:
@@ -198,7 +203,7 @@ for folder in {folders}:
     for one in anydepth.load(folder).classify({texts}):
         print(one.label, f"{{one.probability:.4f}}", one.computed)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     found = [one for folder in folders for one in anydepth.load(folder).classify(texts)]
     expected = [f"{one.label} {one.probability:.4f} {one.computed}" for one in found]
     assert done.stdout.splitlines() == expected, done.stderr

@@ -85,6 +85,7 @@ def test_layers_that_share_weights_are_named_by_their_place():
     assert list(layer_norms(Transformer(config, 20))) == ["encoder.1", "encoder.2", "decoder.1", "decoder.3"]
 
 
+@pytest.mark.slow
 def test_on_the_command_line_it_is_one_line(toy_recipe, tmp_path):
     settings = [part for change in [*BROKEN, *WILD] for part in ("--set", change)]
     done = anydepth("train", toy_recipe, "--out", tmp_path / "run", *settings)

@@ -11,6 +11,8 @@ from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.train.checkpoint import average_checkpoints
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=2"]
 FLEXIBLE = "objective={name: flexible, encoder_tasks: 1, decoder_tasks: 1}"
 

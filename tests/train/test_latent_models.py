@@ -4,13 +4,15 @@ import shutil
 
 import pytest
 import torch
-from conftest import run_recipe, toy_pairs, weights_of
+from conftest import made_once, run_recipe, toy_pairs, weights_of
 from safetensors.torch import load_file
 
 import anydepth
 from anydepth.evaluate.run_log import read_log
 from anydepth.objectives.gates import mean_gate
 from anydepth.train.checkpoint import load_tensors
+
+pytestmark = pytest.mark.slow
 
 DEEP = ["model.encoder_layers=2", "model.decoder_layers=4"]
 SHORT = ["train.checkpoint_every=1", "train.average=1", "train.valid_every=100", "train.log_every=1", "train.warmup=4"]
@@ -45,11 +47,10 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
 @pytest.fixture(scope="module")
 def latent_run(toy_recipe, tmp_path_factory):
     """Two of four decoder layers, learnt on the toy language."""
-    run = tmp_path_factory.mktemp("latent") / "run"
     target = "decoder_target: 2, tau: 1.0, tau_end: 0.1, tau_steps: 300, anneal_steps: 100, gate_rate: 0.1"
     objective = f"objective={{name: latent, sides: decoder, samples: straight-through, {target}}}"
-    run_recipe(toy_recipe, run, *DEEP, objective, "train.steps=700", "train.log_every=50", "train.valid_every=250")
-    return run
+    changes = [*DEEP, objective, "train.steps=700", "train.log_every=50", "train.valid_every=250"]
+    return made_once(tmp_path_factory, "latent", lambda to: run_recipe(toy_recipe, to / "run", *changes)) / "run"
 
 
 def right(translator, depth=None, count=40):

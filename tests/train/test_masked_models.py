@@ -15,6 +15,8 @@ from anydepth.evaluate.run_log import read_log
 from anydepth.selectors.inputs import check_model
 from anydepth.train.recipe import read_recipe
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["train.checkpoint_every=2", "train.log_every=2", "train.valid_every=100"]
 
 

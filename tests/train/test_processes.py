@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RECIPE, TWO_TARGETS, run_recipe, write_corpus
+from conftest import RECIPE, TWO_TARGETS, made_once, run_recipe, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
@@ -21,6 +21,8 @@ from anydepth.data import prepare
 from anydepth.errors import UserError
 from anydepth.train.processes import PLACE, Processes, fresh_store
 from anydepth.train.recipe import read_recipe
+
+pytestmark = pytest.mark.slow
 
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
@@ -81,7 +83,10 @@ def recipes(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def together(recipes, toy_run, tmp_path_factory) -> Path:
     """All cases by two processes, which are started once."""
-    folder = tmp_path_factory.mktemp("together")
+    return made_once(tmp_path_factory, "together", lambda folder: train_together(folder, recipes, toy_run))
+
+
+def train_together(folder: Path, recipes: dict[str, Path], toy_run: Path) -> None:
     cases = [(name, name, []) for name in CASES]
     cases += [(f"{name}-sharded", name, ["train.shard=true"]) for name in SHARDED]
     cases += [(run, "vanilla", ["train.precision=bfloat16", shard]) for run, shard in IN_BFLOAT16.items()]
@@ -101,7 +106,6 @@ def together(recipes, toy_run, tmp_path_factory) -> Path:
         Path(__file__).with_name("trained_together.py"), folder / "cases.json", data_apart(folder / "apart")
     )
     (folder / "said.txt").write_text(said, "utf-8")
-    return folder
 
 
 def data_apart(folder: Path) -> Path:
@@ -119,9 +123,7 @@ def data_apart(folder: Path) -> Path:
 def torchrun(*arguments: object, processes: int = 2) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=400
-    )
+    done = subprocess.run([*command, *map(str, arguments)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stderr
 

@@ -12,6 +12,8 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.run_log import read_log
 from anydepth.train.checkpoint import average_checkpoints, load_tensors
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["train.steps=8", "train.checkpoint_every=4", "train.valid_every=8", "train.log_every=2", "train.warmup=4"]
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "objective={name: vanilla}"]
 

@@ -9,6 +9,8 @@ from conftest import RECIPE, run_recipe, toy_pairs, weights_of
 
 from anydepth.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["train.checkpoint_every=4", "train.valid_every=4", "train.log_every=2", "train.schedule=inverse-sqrt"]
 
 

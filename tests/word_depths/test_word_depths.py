@@ -159,6 +159,7 @@ def test_a_lambda_that_the_table_does_not_reach_is_refused():
             table.depths(["a"], lambda_=beyond)
 
 
+@pytest.mark.slow
 def test_the_key_of_a_text_is_the_same_in_every_process():
     code = "from anydepth.word_depths.table import text_key; print(text_key(['a', 'film']))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

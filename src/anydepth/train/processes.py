@@ -20,8 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -75,6 +73,9 @@ class Processes:
         if not self.sharded:
             options = {BUFFERS: False, "gradient_as_bucket_view": True}  # no second copy of the gradients
             return DistributedDataParallel(update, **options)  # type: ignore[arg-type]
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard  # takes as long to import as all the rest of PyTorch
+
         mesh = init_device_mesh(self.kind, (self.count,))
         stacks = [module for module in model.modules() if isinstance(module, Stack)]
         for layer in (layer for stack in stacks for layer in stack.distinct):
@@ -101,9 +102,12 @@ class Processes:
     @contextmanager
     def whole(self, update: nn.Module) -> Iterator[None]:
         """Outside an update: what is not part of a layer is there while this lasts; layers see to themselves."""
-        if not isinstance(update, FSDPModule):
+        if self.count == 1 or not self.sharded:
             yield
             return
+        from torch.distributed.fsdp import FSDPModule
+
+        assert isinstance(update, FSDPModule)
         update.unshard()
         try:
             yield
