@@ -23,7 +23,6 @@ def show_progress(console: Console | None = None) -> None:
         log.removeHandler(handler)
     log.addHandler(_ToConsole())
     log.setLevel(logging.INFO)
-    log.propagate = False
 
 
 def progress_console() -> Console:
