@@ -77,7 +77,7 @@ def toy_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def toy_run(toy_recipe: Path) -> Path:
     """A finished run: tied-multi 2-2, trained for real, good at all four depths. Do not write to it."""
-    from anydepth.train.recipe import read_recipe
+    from anydepth.config.reading import read_recipe
     from anydepth.train.run import train
 
     run = toy_recipe.parent / "run"
@@ -167,7 +167,7 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     """Train, and return what was said."""
-    from anydepth.train.recipe import read_recipe
+    from anydepth.config.reading import read_recipe
     from anydepth.train.run import train
 
     console = Console(file=io.StringIO(), width=200)

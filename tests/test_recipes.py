@@ -14,9 +14,9 @@ from rich.console import Console
 
 import anydepth
 from anydepth.config import TeacherConfig, keys_as_markdown
+from anydepth.config.reading import read_recipe
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 from anydepth.train.run import train
 from anydepth.word_depths.reconstruction import Averager, Occurrences
 

@@ -8,9 +8,9 @@ import yaml
 from test_prepare import NUMBERS, counting_pairs, lines, tsv
 
 from anydepth.config import CorpusConfig, DataConfig, PairConfig
+from anydepth.config.reading import read_recipe
 from anydepth.data import MASK, Prepared, Tokenizer, prepare, read_pairs
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 
 NUMEROS = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]
 

@@ -10,10 +10,10 @@ from labelled_texts import toy_texts, write_labelled
 from pydantic import ValidationError
 
 from anydepth.config import DataConfig
+from anydepth.config.reading import read_recipe
 from anydepth.data import BatchStream, prepare
 from anydepth.data.batches import Span, rows_of_epoch
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
+from anydepth.config.reading import read_recipe
 from anydepth.data import prepare
 from anydepth.errors import UserError
 from anydepth.train.processes import PLACE, Processes, fresh_store
-from anydepth.train.recipe import read_recipe
 
 OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",

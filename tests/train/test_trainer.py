@@ -13,13 +13,13 @@ from torch._dynamo.utils import counters
 from torch.autograd.graph import saved_tensors_hooks
 
 import anydepth
+from anydepth.config.reading import read_recipe
 from anydepth.data import Batch, BatchStream, make_batch, prepare
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
-from anydepth.train.recipe import read_recipe
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
 
