@@ -22,6 +22,7 @@ from anydepth.cli.maps import maps
 from anydepth.cli.measuring import perplexity, sweep
 from anydepth.cli.oracle import oracle
 from anydepth.cli.plotting import plot
+from anydepth.cli.schema import schema
 from anydepth.cli.selecting import select
 from anydepth.cli.serving import serve
 from anydepth.cli.shortlisting import shortlist
@@ -61,6 +62,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
     "Look things up": {
         depths: "anydepth depths 12 --strategy all",
         maps: "anydepth maps 6 2",
+        schema: "anydepth schema > recipe.schema.json",
     },
 }
 for heading, verbs in VERBS.items():

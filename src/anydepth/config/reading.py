@@ -1,15 +1,19 @@
 """Reads a recipe file, with changes from the command line, and says in one line what is wrong with it."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from anydepth.config import Recipe
+from anydepth.config.keys import all_keys, fields_by_key, inner_sections, objective_name, objective_sections
+from anydepth.config.recipe import Recipe
+from anydepth.config.section import did_you_mean
 from anydepth.errors import UserError
-from anydepth.objectives import OBJECTIVES
+
+TAGS = ("one", "several")  # which pydantic adds to a place where one corpus or a list of them may be
 
 
 class _NoDoubleKeys(yaml.SafeLoader):
@@ -43,7 +47,7 @@ def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"recipe {path}: {_first_problem(error)}") from error
+        raise UserError(f"recipe {path}: {_explain(error)}") from error
 
 
 def _apply(content: dict[str, Any], change: str) -> None:
@@ -63,27 +67,57 @@ def _apply(content: dict[str, Any], change: str) -> None:
         raise UserError(f"--set {change}: the value is not valid YAML") from None
 
 
-def _keys_of(objective: str) -> str:
-    kinds = get_args(Recipe.model_fields["objective"].annotation)
-    (found,) = (kind for kind in kinds if get_args(kind.model_fields["name"].annotation)[0] == objective)
-    return ", ".join(field.alias or name for name, field in found.model_fields.items() if name != "name") or "none"
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    parts = [part for part in problem["loc"] if part not in (*OBJECTIVES, "one", "several")]
-    key = ".".join(str(part + 1) if isinstance(part, int) else part for part in parts)
-    if any(isinstance(part, int) for part in parts):
+def _explain(error: ValidationError) -> str:
+    """The first problem; or a misspelt key, which may be why another is missing."""
+    problems = error.errors()
+    problem = problems[0]
+    if problem["type"] == "missing":
+        problem = next((one for one in problems if one["type"] == "extra_forbidden"), problem)
+    path, section = _walk(problem["loc"])
+    key = ".".join(str(part + 1) if isinstance(part, int) else part for part in path)
+    if any(isinstance(part, int) for part in path):
         key += " (counted from 1)"
-    others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if problem["type"] == "union_tag_invalid":
-        return f"there is no objective {problem['ctx']['tag']!r}: choose from {', '.join(OBJECTIVES)}{others}"
-    if problem["type"] == "extra_forbidden" and key.startswith("objective."):
-        kind = str(problem["loc"][1])
-        return f"{kind} has no key {key}, it has {_keys_of(kind)}: for another objective set the whole section"
+        given, names = problem["ctx"]["tag"], list(objective_sections())
+        return f"there is no objective {given!r}: choose from {', '.join(names)}{did_you_mean(given, names)}{others}"
+    if problem["type"] == "union_tag_not_found":
+        return f"objective has no name: choose from {', '.join(objective_sections())}{others}"
     if problem["type"] == "extra_forbidden":
-        return f"there is no key {key}; docs/recipe-keys.md lists them all{others}"
+        return _explain_unknown_key(key, str(path[-1]), section) + others
     if problem["type"] == "model_type":
         return f"{key} is a section: give its keys, which docs/recipe-keys.md lists{others}"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "literal_error":
+        message += did_you_mean(problem["input"], re.findall("'([^']*)'", problem["ctx"]["expected"]))
     return f"{key}: {message[0].lower()}{message[1:]}{others}" if key else f"{message}{others}"
+
+
+def _explain_unknown_key(key: str, name: str, section: type[BaseModel]) -> str:
+    advice = did_you_mean(name, fields_by_key(section))
+    if section in objective_sections().values():
+        others = ", ".join(other for other in fields_by_key(section) if other != "name") or "none"
+        advice = advice or ": for another objective set the whole section"
+        return f"{objective_name(section)} has no key {key}, it has {others}{advice}"
+    if not advice:
+        elsewhere = next((other for other in all_keys() if other.rpartition(".")[2] == name), None)
+        advice = f"; did you mean `{elsewhere}`?" if elsewhere else "; docs/recipe-keys.md lists them all"
+    return f"there is no key {key}{advice}"
+
+
+def _walk(location: Sequence[int | str]) -> tuple[list[int | str], type[BaseModel]]:
+    """The keys and list numbers that lead to a problem, without what pydantic puts between them; and the section that
+    the last key is in, or should be in."""
+    path: list[int | str] = []
+    section: type[BaseModel] = Recipe
+    below: type[BaseModel] | None = Recipe  # the section that the keys so far lead to
+    for part in location:
+        if isinstance(part, int):
+            path.append(part)
+        elif path == ["objective"] and part in objective_sections():
+            below = objective_sections()[part]
+        elif below is not None and part not in TAGS:
+            path.append(part)
+            field = fields_by_key(below).get(part)
+            section, below = below, None if field is None else next(inner_sections(field.annotation), None)
+    return path, section
