@@ -13,7 +13,7 @@ from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.run_log import read_log
-from anydepth.selectors.inputs import check_model
+from anydepth.selectors.select import check_model
 
 SHORT = ["train.checkpoint_every=2", "train.log_every=2", "train.valid_every=100"]
 
