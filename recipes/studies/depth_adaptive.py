@@ -17,7 +17,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from anydepth.data.labelled import read_labelled
+from anydepth.data.corpus import read_labelled
 from anydepth.word_depths.mutual_information import count_words, make_depths
 
 SETS = ("trec6", "mr", "subj", "reviews")

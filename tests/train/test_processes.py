@@ -111,7 +111,7 @@ def data_apart(folder: Path) -> Path:
     text = RECIPE.format(source=source, target=target).replace("vocabulary: 320", "vocabulary: 300")
     recipe.write_text(text, "utf-8")
     earlier = read_recipe(recipe)
-    prepare(earlier.data, folder / "1" / "data", earlier.train.seed, show_progress=False)
+    prepare(earlier.data, folder / "1" / "data", earlier.train.seed)
     write_corpus(folder, 220)
     return folder
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
-from anydepth.data.masking import MASK
+from anydepth.data.tokenizer import MASK
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.word_depths import reconstruction

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anydepth.data import Batch, Tokenizer
-from anydepth.data.batches import WHOLE, Share
+from anydepth.data.batching import WHOLE, Share
 from anydepth.errors import UserError
 from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths, text_key
 

@@ -52,7 +52,7 @@ def mi(
     label_column: LabelColumnName = "label",
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
-    from anydepth.data.labelled import read_labelled
+    from anydepth.data.corpus import read_labelled
     from anydepth.word_depths.mutual_information import count_words, make_depths
 
     check_out(out)
@@ -117,8 +117,7 @@ def reconstruction(
     threads: Threads = None,
 ) -> None:
     """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
-    from anydepth.data.corpus import read_lines
-    from anydepth.data.labelled import read_labelled
+    from anydepth.data.corpus import read_labelled, read_lines
     from anydepth.word_depths.reconstruction import ReconstructionConfig, reconstruction_depths
 
     def texts_of(paths: list[Path]) -> list[str]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anydepth.data import Tokenizer, plan_epoch
-from anydepth.data.batches import WHOLE, Indices, Share
+from anydepth.data.batching import WHOLE, Indices, Share
 from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import TABLE, EveryDepth

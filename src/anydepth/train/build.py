@@ -21,7 +21,7 @@ from anydepth.data import (
     masked_batches,
 )
 from anydepth.data.augment import AugmentedStore, Augmenter
-from anydepth.data.encoding import Encoding
+from anydepth.data.shards import Encoding
 from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
 from anydepth.objectives import Finished, TranslationObjective

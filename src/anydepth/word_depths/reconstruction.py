@@ -23,10 +23,9 @@ from torch import Tensor
 from anydepth.artifact import model as artifact
 from anydepth.config import Recipe
 from anydepth.data import Tokenizer, alike, mask_and_vocabulary, stacked
-from anydepth.data.cleaning import normalise
-from anydepth.data.masking import MASK
-from anydepth.data.surfaces import UNKNOWN
-from anydepth.data.words import words_of_pieces
+from anydepth.data.corpus import normalise
+from anydepth.data.tokenizer import MASK
+from anydepth.data.words import UNKNOWN, words_of_pieces
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.files import write_atomically

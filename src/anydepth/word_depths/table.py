@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from anydepth.data import Batch, Tokenizer
-from anydepth.data.batches import WHOLE, Batches, Share
+from anydepth.data.batching import WHOLE, Batches, Share
 from anydepth.data.cleaning import digest
 from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
