@@ -13,11 +13,9 @@ from common import interleaved, print_versions
 
 import anydepth
 from anydepth.data.corpus import read_lines
-from anydepth.selectors.config import DEFAULTS, Kind
-from anydepth.selectors.cost import LengthCost
-from anydepth.selectors.learnt import LearntSelector
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.reading import Reader
+from anydepth.selectors.calibration import LengthCost
+from anydepth.selectors.learned import LearnedSelector
+from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, Reader
 
 
 def main() -> None:
@@ -35,11 +33,11 @@ def main() -> None:
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(texts)]
     shallowest = translator.menu.names[0]
 
-    def untrained(kind: Kind) -> LearntSelector:
+    def untrained(kind: Kind) -> LearnedSelector:
         config, depths = DEFAULTS[kind], translator.menu.names
         network = DepthPredictor(config, translator.model, len(depths))
         read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
-        return LearntSelector(network, read, depths, [LengthCost(1.0, 0.0)] * len(depths), 10.0)
+        return LearnedSelector(network, read, depths, [LengthCost(1.0, 0.0)] * len(depths), 10.0)
 
     ours, papers = untrained("likelihood"), untrained("labels")
 
@@ -47,7 +45,7 @@ def main() -> None:
         for text in texts:
             translator.translate([text], depth=shallowest, batch_size=1)
 
-    def choose(selector: LearntSelector) -> None:
+    def choose(selector: LearnedSelector) -> None:
         for row in ids:
             selector.choose([row])
 

@@ -21,8 +21,8 @@ import torch
 from common import print_versions
 from platformdirs import user_cache_path
 
+from anydepth.data.corpus import read_labelled
 from anydepth.data.datasets import fetch
-from anydepth.data.labelled import read_labelled
 from anydepth.word_depths.mutual_information import mi_depths
 
 LAYERS = 12

@@ -189,7 +189,7 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     """Train, and return what was said."""
-    from anydepth.train.recipe import read_recipe
+    from anydepth.config.reading import read_recipe
     from anydepth.train.run import train
 
     console = Console(file=io.StringIO(), width=200)

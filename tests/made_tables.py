@@ -1,20 +1,17 @@
 """Tables whose best depth a sentence's length decides, on top of noise that nobody can foresee."""
 
-import io
 from dataclasses import replace
 
 import numpy as np
 from conftest import toy_pairs
-from rich.console import Console
 
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.infer.translator import Translator
-from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.calibration import LengthCost
 
 DEPTHS = ("1-1", "2-1", "1-2", "2-2")
 COSTS = tuple(LengthCost(0.05 * (k + 1), 0.02 * (k + 1)) for k in range(4))
 LONG = 8  # sub-words with EOS from which the deepest depth is the better one
-QUIET = Console(file=io.StringIO())
 
 
 def is_long(translator: Translator, sources: list[str]) -> np.ndarray:

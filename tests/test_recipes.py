@@ -9,19 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import write_corpus
+from conftest import assert_one_line, write_corpus
+from jsonschema import Draft202012Validator
 from rich.console import Console
 
 import anydepth
-from anydepth.config import TeacherConfig, keys_as_markdown
+from anydepth.config import TeacherConfig, keys_as_markdown, keys_as_schema
+from anydepth.config.reading import read_recipe
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 from anydepth.train.run import train
 from anydepth.word_depths.reconstruction import Averager, Occurrences
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+STUDIES = sorted((ROOT / "recipes" / "studies").glob("*.yaml"))
+SCHEMA = Draft202012Validator(json.loads(keys_as_schema()))
 
 
 def settings_for(path, folder, teacher):
@@ -93,13 +96,16 @@ def test_a_shipped_recipe_runs_two_steps(path, tmp_path, toy_run):
     assert len(translator.translate(["le chat dort."], depth=translator.menu.names[0], max_length=3)) == 1
 
 
-def test_a_recipe_says_what_it_is_for():
+def test_a_recipe_names_its_schema_and_says_what_it_is_for():
     assert len(RECIPES) >= 3
-    for path in RECIPES:
-        assert path.read_text().startswith("# "), path.name
+    for path in RECIPES + STUDIES:
+        schema, about, *_ = path.read_text("utf-8").splitlines()
+        assert schema.startswith("# yaml-language-server: $schema="), path.name
+        assert (path.parent / schema.partition("=")[2]).resolve() == ROOT / "recipes" / "recipe.schema.json"
+        assert about.startswith("# "), path.name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_has_a_recipe_and_says_how_it_is_used(path):
     read_recipe(path)
     done = subprocess.run(["bash", path.with_suffix(".sh")], capture_output=True, text=True)
@@ -137,6 +143,71 @@ def test_documented_keys_make_one_table():
 def test_documented_keys_are_current():
     """If this fails: python -m anydepth.config > docs/recipe-keys.md"""
     assert (ROOT / "docs" / "recipe-keys.md").read_text("utf-8") == keys_as_markdown()
+
+
+def test_the_schema_is_current():
+    """If this fails: anydepth schema > recipes/recipe.schema.json"""
+    assert (ROOT / "recipes" / "recipe.schema.json").read_text("utf-8") == keys_as_schema()
+
+
+def test_a_verb_prints_the_schema(here):
+    done = here("schema")
+    assert done.returncode == 0
+    assert done.stdout.decode() == keys_as_schema()
+
+
+@pytest.mark.parametrize("path", RECIPES + STUDIES, ids=lambda path: path.stem)
+def test_the_schema_accepts_shipped_recipes(path):
+    errors = SCHEMA.iter_errors(yaml.safe_load(path.read_text("utf-8")))
+    assert [f"{error.json_path}: {error.message}" for error in errors] == []
+
+
+def test_the_schema_finds_mistakes_and_knows_the_keys_of_each_objective():
+    data = {"train": {"tsv": "x.tsv"}}
+    assert SCHEMA.is_valid({"data": data, "objective": {"name": "tied-multi", "mode": "exact"}})
+    for wrong in ({"stpes": 3}, {"steps": 0}, {"schedule": "linaer"}):
+        assert not SCHEMA.is_valid({"data": data, "train": wrong})
+    assert not SCHEMA.is_valid({"data": data, "objective": {"name": "vanilla", "mode": "exact"}})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("train.stpes=3", "there is no key train.stpes; did you mean `steps`?"),
+        ("trian.steps=3", "there is no key trian; did you mean `train`?"),
+        ("steps=3", "there is no key steps; did you mean `train.steps`?"),
+        ("train.width=64", "there is no key train.width; did you mean `model.width`?"),
+        ("train.colour=3", "there is no key train.colour; docs/recipe-keys.md lists them all"),
+        ("data.train={tsw: x}", "there is no key data.train.tsw; did you mean `tsv`?"),
+        ("data.train=[{tsv: x, wight: 2}]", "data.train.1.wight (counted from 1); did you mean `weight`?"),
+        ("data.augment={tipos: 0.1}", "there is no key data.augment.tipos; did you mean `typos`?"),
+        (
+            "data={pairs: [{source_langage: fr, target_language: en, train: {tsv: x}}]}",
+            "data.pairs.1.source_langage (counted from 1); did you mean `source_language`?",
+        ),
+        ("objective={name: latent, lamda: 1}", "did you mean `lambda`?"),
+        ("objective={name: tied-multi, mod: exact}", "tied-multi has no key objective.mod, it has mode, "),
+        ("objective={name: tied-mutli}", "there is no objective 'tied-mutli': choose from vanilla, "),
+        ("objective={name: tied-mutli}", "did you mean `tied-multi`?"),
+        ("objective={mode: exact}", "objective has no name: choose from vanilla, "),
+        ("train.schedule=linaer", "input should be 'inverse-sqrt', 'linear' or 'wsd'; did you mean `linear`?"),
+        ("model.encoder_shared=al", "did you mean `all`?"),
+        ("teacher={model: self, map: regulr}", "did you mean `regular`?"),
+    ],
+)
+def test_misspelt_keys_and_values_get_a_suggestion(tmp_path, change, words):
+    """From the command line and, being read the same way, in the file."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text("data: {train: {tsv: x}}")
+    with pytest.raises(UserError, match=re.escape(words)):
+        read_recipe(path, [change])
+
+
+def test_a_misspelt_key_is_one_line_on_the_command_line(tmp_path, here):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("data: {train: {tsv: x}}")
+    done = here("train", path, "--out", tmp_path / "run", "--set", "train.stpes=3")
+    assert_one_line(done, "there is no key train.stpes; did you mean `steps`?")
 
 
 def test_settings_replace_and_add_keys(tmp_path):

@@ -19,8 +19,8 @@ ORDER = [
 ]
 # The halves of two rooms that train: nothing that only runs a model imports them.
 FITTING = {
-    *(f"selectors/{name}.py" for name in ("curves", "fitting", "inputs", "objective", "training", "work")),
-    *("word_depths/estimate.py", "word_depths/scores.py"),
+    *(f"selectors/{name}.py" for name in ("data", "objective", "select", "training")),
+    "word_depths/reconstruction.py",
 }
 
 
@@ -59,7 +59,7 @@ def test_make_bench_runs_every_benchmark():
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
-for room in ("objectives", "train", "selectors.fitting", "word_depths.estimate"):
+for room in ("objectives", "train", "selectors.training", "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 import anydepth.export.export, anydepth.serve.run, anydepth.export.doctor

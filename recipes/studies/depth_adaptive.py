@@ -17,8 +17,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from anydepth.data.labelled import read_labelled
-from anydepth.word_depths.mutual_information import count_words, depths_of_counts
+from anydepth.data.corpus import read_labelled
+from anydepth.word_depths.mutual_information import count_words, make_depths
 
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")
@@ -48,7 +48,7 @@ def main() -> None:
 def write_shuffled(train: Path, table: Path) -> None:
     """Depths by MI, each exchanged for that of a word about as frequent: what remains is how frequent words are."""
     counts = count_words(read_labelled(train))
-    found = depths_of_counts(counts, LAYERS)
+    found = make_depths(counts, LAYERS)
     words = [word for word, _ in counts.occurrences.most_common()]
     values: dict[str, tuple[float, ...]] = {}
     for start in range(0, len(words), ALIKE):

@@ -7,9 +7,8 @@ import pytest
 
 from anydepth.config import AugmentConfig, DataConfig
 from anydepth.data.augment import CHANGES, AugmentedStore, Augmenter, augment
-from anydepth.data.batches import BatchStream
-from anydepth.data.encoding import Encoding
-from anydepth.data.store import PairStore, StoreWriter
+from anydepth.data.batching import BatchStream
+from anydepth.data.shards import Encoding, PairStore, StoreWriter
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.errors import UserError
 

@@ -11,8 +11,8 @@ import pytest
 
 from anydepth.data import datasets as module
 from anydepth.data import fetch, read_lines
-from anydepth.data.labelled import read_labelled
-from anydepth.data.minilm import MODEL_FILES, MiniLM
+from anydepth.data.corpus import read_labelled
+from anydepth.data.datasets import MODEL_FILES, MiniLM
 from anydepth.data.packages import Package
 from anydepth.data.reviews import MovieReviews, split_labelled
 from anydepth.errors import UserError

@@ -6,8 +6,8 @@ import pytest
 from conftest import toy_pairs
 
 from anydepth.config import DataConfig
-from anydepth.data import encoding, prepare
-from anydepth.data.tokenizer import sampled
+from anydepth.data import prepare, shards
+from anydepth.data.tokenizer import sample_sentences
 
 LONG = "le chat dort " * 40
 
@@ -37,10 +37,10 @@ def tokens_of(prepared):
 
 @pytest.mark.slow
 def test_shards_do_not_matter(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "BLOCK", 100)
+    monkeypatch.setattr(shards, "BLOCK", 100)
     whole = prepare(config, tmp_path / "whole", seed=1)
-    monkeypatch.setattr(encoding, "SHARD", 7)
-    monkeypatch.setattr(encoding, "cores", lambda: 2)
+    monkeypatch.setattr(shards, "SHARD", 7)
+    monkeypatch.setattr(shards, "cores", lambda: 2)
     cut = prepare(config, tmp_path / "cut", seed=1)
     assert len(list((tmp_path / "cut").glob("train*.source.tokens"))) > len(tokens_of(cut)) // 7
     assert tokens_of(cut) == tokens_of(whole)
@@ -52,24 +52,24 @@ def test_shards_do_not_matter(config, tmp_path, monkeypatch):
 
 
 def test_a_missing_shard_is_noticed(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "SHARD", 100)
-    monkeypatch.setattr(encoding, "cores", lambda: 1)
+    monkeypatch.setattr(shards, "SHARD", 100)
+    monkeypatch.setattr(shards, "cores", lambda: 1)
     prepare(config, tmp_path / "data", seed=1)
     assert "train-1.source.tokens" in json.loads((tmp_path / "data" / "prepared.json").read_text("utf-8"))["files"]
     (tmp_path / "data" / "train-1.source.offsets").unlink()
-    with pytest.raises(encoding.UserError, match="damaged: delete"):
+    with pytest.raises(shards.UserError, match="damaged: delete"):
         prepare(config, tmp_path / "data", seed=1)
 
 
 def test_a_sample_is_as_large_as_it_may_be_and_uniform():
     sentences = [f"{number:05d}" for number in range(20_000)]
-    assert sampled(iter(sentences), 20_000, 1) == sentences
-    assert sampled(iter(sentences), 20_000, 1, characters=100_000) == sentences
+    assert sample_sentences(iter(sentences), 20_000, 1) == sentences
+    assert sample_sentences(iter(sentences), 20_000, 1, characters=100_000) == sentences
     for options in ({"size": 1000}, {"size": 20_000, "characters": 5000}):
-        found = sampled(iter(sentences), seed=1, **options)
+        found = sample_sentences(iter(sentences), seed=1, **options)
         assert 850 <= len(found) <= 1000
         assert found == sorted(set(found))
         # Half of them from either half; 60 are four standard deviations.
         assert abs(sum(one < "10000" for one in found) - len(found) / 2) < 60
-        assert found == sampled(iter(sentences), seed=1, **options)
-        assert found != sampled(iter(sentences), seed=2, **options)
+        assert found == sample_sentences(iter(sentences), seed=1, **options)
+        assert found != sample_sentences(iter(sentences), seed=2, **options)

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from anydepth.data.labelled import read_labelled
+from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 
 

@@ -8,9 +8,9 @@ import yaml
 from test_prepare import NUMBERS, counting_pairs, lines, tsv
 
 from anydepth.config import CorpusConfig, DataConfig, PairConfig
+from anydepth.config.reading import read_recipe
 from anydepth.data import MASK, Prepared, Tokenizer, prepare, read_pairs
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 
 NUMEROS = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]
 
@@ -30,7 +30,7 @@ def config(*pairs: PairConfig, **keys) -> DataConfig:
 
 
 def run(folder: Path, data: DataConfig) -> Prepared:
-    return prepare(data, folder / "prepared", 1, show_progress=False)
+    return prepare(data, folder / "prepared", 1)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_tag_counts_as_a_sub_word(tmp_path):
     first = run(tmp_path, config(*pairs, max_ratio=9))
     longest = max(int(part.train.source_lengths.max()) for part in first.parts)
     shorter = config(*pairs, max_ratio=9, max_tokens=longest - 1)
-    again = prepare(shorter, tmp_path / "again", 1, show_progress=False)
+    again = prepare(shorter, tmp_path / "again", 1)
     assert again.tokenizer.to_bytes() == first.tokenizer.to_bytes()
     assert max(int(part.train.source_lengths.max()) for part in again.parts) < longest
     assert again.counts["train"]["en-fr"]["too_long"] > 0
@@ -150,14 +150,13 @@ def test_a_small_corpus_counts_as_much_in_the_vocabulary_as_a_large_one(tmp_path
         DataConfig(train=tsv(tmp_path / "c.tsv", [*other, *small]), hold_out=50, vocabulary=310, max_tokens=60),
         tmp_path / "alone",
         1,
-        show_progress=False,
     )
     by_size = [len(alone.tokenizer.encode(word)) for word in ("uno", "dos", "tres")]
     assert sum(split) < sum(by_size)
 
 
 def test_several_pairs_are_prepared_the_same_way_and_reused(tmp_path, two_targets):
-    first, again = run(tmp_path, two_targets), prepare(two_targets, tmp_path / "again", 1, show_progress=False)
+    first, again = run(tmp_path, two_targets), prepare(two_targets, tmp_path / "again", 1)
     assert first.fingerprint == again.fingerprint
     for path in first.folder.iterdir():
         assert path.read_bytes() == (again.folder / path.name).read_bytes()
@@ -172,16 +171,16 @@ def test_a_tokenizer_without_the_symbols_is_refused(tmp_path, two_targets):
     first = run(tmp_path, two_targets)
     path = first.folder / "tokenizer.model"
     given = two_targets.model_copy(update={"tokenizer": path})
-    second = prepare(given, tmp_path / "second", 1, show_progress=False)
+    second = prepare(given, tmp_path / "second", 1)
     assert second.tokenizer.to_bytes() == first.tokenizer.to_bytes()
     german = [*two_targets.pairs, pair("en-de", tsv(tmp_path / "de.tsv", counting_pairs()))]
     with pytest.raises(UserError, match="has no symbol <2de>, which these corpora need"):
-        prepare(given.model_copy(update={"pairs": german}), tmp_path / "third", 1, show_progress=False)
+        prepare(given.model_copy(update={"pairs": german}), tmp_path / "third", 1)
     text = tmp_path / "text"
     text.write_text("\n".join(source for source, _ in counting_pairs()))
     masks = DataConfig(train=CorpusConfig(text=text), tokenizer=path)
     with pytest.raises(UserError, match="has no symbol <mask>"):
-        prepare(masks, tmp_path / "fourth", 1, show_progress=False)
+        prepare(masks, tmp_path / "fourth", 1)
 
 
 def test_messages_name_the_pair(tmp_path):

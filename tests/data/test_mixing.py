@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from anydepth.data import BatchStream, PairStore, PairStream, StoreWriter
-from anydepth.data.mixing import turns_by_size
+from anydepth.data.batching import turns_by_size
 
 
 def store_of(folder, name: str, lengths: list[int], first: int) -> PairStore:

@@ -27,7 +27,7 @@ def config(train: CorpusConfig, **keys) -> DataConfig:
 
 
 def run(tmp_path: Path, data: DataConfig, seed: int = 1) -> Prepared:
-    return prepare(data, tmp_path / "prepared", seed, show_progress=False)
+    return prepare(data, tmp_path / "prepared", seed)
 
 
 def lines(path: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_what_is_to_be_kept_out_is_not_trained_on(tmp_path):
         run(tmp_path, config(corpus, valid=valid))
     (everything := tmp_path / "all").write_text("".join(f"{source}\n" for source, _ in pairs), "utf-8")
     with pytest.raises(UserError, match="is text to be kept out"):
-        prepare(config(corpus, valid=valid, keep_out=[everything]), tmp_path / "none", 1, show_progress=False)
+        prepare(config(corpus, valid=valid, keep_out=[everything]), tmp_path / "none", 1)
 
 
 def test_the_store_holds_the_cleaned_text(tmp_path):
@@ -104,7 +104,7 @@ def test_given_validation_is_cleaned_and_compared_with_train(tmp_path):
 def test_same_seed_same_files(tmp_path):
     data = config(tsv(tmp_path / "a.tsv", counting_pairs()))
     for name in ("first", "second"):
-        prepare(data, tmp_path / name, 1, show_progress=False)
+        prepare(data, tmp_path / name, 1)
     for path in (tmp_path / "first").iterdir():
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
 
@@ -126,7 +126,7 @@ def test_one_pair_gives_the_bytes_that_earlier_versions_gave(tmp_path, monkeypat
     Path("tokenizer.model").write_bytes(GOLDEN_TOKENIZER.read_bytes())
     tsv(Path("v.tsv"), counting_pairs()[:20])
     data = config(tsv(Path("a.tsv"), counting_pairs()), tokenizer="tokenizer.model", **keys)
-    prepared = prepare(data, Path("prepared"), 1, show_progress=False)
+    prepared = prepare(data, Path("prepared"), 1)
     assert prepared.fingerprint[:16] == fingerprint
     assert sha256_of(Path("prepared/prepared.json"))[:16] == notes
     assert [part.name for part in prepared.parts] == ["source-target"]
@@ -202,7 +202,7 @@ def test_never_more_than_half_is_held_out(tmp_path):
     refusals = []
     for seed in range(12):
         try:
-            prepared = prepare(config(train, vocabulary=290), tmp_path / f"{seed}", seed, show_progress=False)
+            prepared = prepare(config(train, vocabulary=290), tmp_path / f"{seed}", seed)
         except UserError as error:
             refusals.append(str(error))
         else:

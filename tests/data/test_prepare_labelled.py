@@ -8,10 +8,10 @@ import pytest
 
 from anydepth.config import CorpusConfig, DataConfig, PairConfig
 from anydepth.data import Prepared, prepare
-from anydepth.data.batches import BatchStream
-from anydepth.data.labelled import read_labelled
-from anydepth.data.pair_files import what_is_prepared
+from anydepth.data.batching import BatchStream
+from anydepth.data.corpus import read_labelled
 from anydepth.data.parts import TEST
+from anydepth.data.prepare import describe_data
 from anydepth.errors import UserError
 
 WORDS = [
@@ -41,7 +41,7 @@ def config(train: CorpusConfig, **keys: object) -> DataConfig:
 
 
 def run(folder: Path, data: DataConfig, seed: int = 1) -> Prepared:
-    return prepare(data, folder / "prepared", seed, show_progress=False)
+    return prepare(data, folder / "prepared", seed)
 
 
 def trained_on(prepared: Prepared) -> list[tuple[str, str]]:
@@ -177,16 +177,16 @@ def test_notes_of_other_texts_say_what_they_always_said(tmp_path):
     keys = ["source_language", "target_language", "licence", "train", "valid", "hold_out", "vocabulary", "tokenizer"]
     keys += ["vocabulary_sample", "byte_fallback", "max_tokens", "max_ratio", "deduplicate"]
     of_files = ["source", "target", "tsv", "source_column", "target_column", "huggingface", "subset", "split"]
-    noted = what_is_prepared(DataConfig(train=pair, valid=pair))
+    noted = describe_data(DataConfig(train=pair, valid=pair))
     assert list(noted) == keys
     assert list(noted["train"]) == list(noted["valid"]) == of_files
-    text = what_is_prepared(DataConfig(train=CorpusConfig(text=Path("a.txt"))))
+    text = describe_data(DataConfig(train=CorpusConfig(text=Path("a.txt"))))
     assert list(text) == keys
     assert list(text["train"]) == [*of_files, "text"]
     pairs = [PairConfig(source_language="fr", target_language=code, train=pair) for code in ("en", "es")]
-    several = what_is_prepared(DataConfig(pairs=pairs))
+    several = describe_data(DataConfig(pairs=pairs))
     assert list(several["pairs"][0]["train"]) == [*of_files, "text"]
-    own = json.dumps(what_is_prepared(config(CorpusConfig(labelled=tmp_path / "a.tsv"))))
+    own = json.dumps(describe_data(config(CorpusConfig(labelled=tmp_path / "a.tsv"))))
     assert "labelled" in own
     assert "folds" not in own
 
@@ -194,9 +194,7 @@ def test_notes_of_other_texts_say_what_they_always_said(tmp_path):
 def test_a_rare_label_is_one_in_every_fold(tmp_path):
     texts = [*made_texts(), ("one of a kind", "rare")]
     train = labelled(tmp_path / "train.tsv", texts)
-    found = [
-        prepare(config(train, folds=2, fold=fold), tmp_path / f"{fold}", 1, show_progress=False) for fold in (1, 2)
-    ]
+    found = [prepare(config(train, folds=2, fold=fold), tmp_path / f"{fold}", 1) for fold in (1, 2)]
     assert {one.labels for one in found} == {("neg", "pos", "rare", "so-so")}
     assert sorted(any(label == "rare" for _, label in one.training_text()) for one in found) == [False, True]
 
@@ -213,6 +211,6 @@ def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus, name, co
     other = tmp_path / name
     other.write_text(content.format(first=first, second=second, label=label), "utf-8")
     asked = config(corpus, valid=corpus, keep_out=[other])
-    kept = [text for text, _ in prepare(asked, tmp_path / "data", 1, show_progress=False).training_text()]
+    kept = [text for text, _ in prepare(asked, tmp_path / "data", 1).training_text()]
     assert len(kept) == 398
     assert not {first, second} & set(kept)

@@ -6,8 +6,8 @@ import pytest
 from made_checkpoints import BERT_VOCABULARY, TEXTS, TOKENIZERS, bert_tokenizer, json_of, roberta_tokenizer
 
 from anydepth.data import MASK, Tokenizer
-from anydepth.data.pretrained_tokenizer import PretrainedTokenizer, renumbered
-from anydepth.data.surfaces import sentencepiece_surfaces, suffix_surfaces
+from anydepth.data.tokenizer import PretrainedTokenizer, renumber
+from anydepth.data.words import sentencepiece_surfaces, suffix_surfaces
 from anydepth.errors import UserError
 
 NAMES = {
@@ -39,9 +39,9 @@ def test_specials_have_our_numbers_and_all_others_stay(kind, tokenizer):
 
 
 def test_renumbering_changes_places():
-    assert renumbered(8, [0, 5, 6, 7]) == [0, 5, 6, 7, 4, 1, 2, 3]
-    assert renumbered(5, [1, 3, 0, 2]) == [1, 3, 0, 2, 4]
-    assert renumbered(5, [0, 1, 2, 3]) == [0, 1, 2, 3, 4]
+    assert renumber(8, [0, 5, 6, 7]) == [0, 5, 6, 7, 4, 1, 2, 3]
+    assert renumber(5, [1, 3, 0, 2]) == [1, 3, 0, 2, 4]
+    assert renumber(5, [0, 1, 2, 3]) == [0, 1, 2, 3, 4]
 
 
 def test_a_number_that_the_vocabulary_leaves_out_is_nothing():

@@ -10,10 +10,10 @@ from labelled_texts import toy_texts, write_labelled
 from pydantic import ValidationError
 
 from anydepth.config import DataConfig
+from anydepth.config.reading import read_recipe
 from anydepth.data import BatchStream, prepare
-from anydepth.data.batches import Span, rows_of_epoch
+from anydepth.data.batching import Span, epoch_rows
 from anydepth.errors import UserError
-from anydepth.train.recipe import read_recipe
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def config_of(corpora, *weights):
 
 
 def test_what_is_in_both_is_trained_on_once_and_what_is_held_out_in_neither(corpora, tmp_path):
-    prepared = prepare(config_of(corpora, 1, 1), tmp_path / "data", 1, show_progress=False)
+    prepared = prepare(config_of(corpora, 1, 1), tmp_path / "data", 1)
     (part,) = prepared.parts
     pairs = list(prepared.training_text())
     assert len(set(pairs)) == len(pairs) == len(part.train) == sum(span.pairs for span in part.spans)
@@ -46,7 +46,7 @@ def test_what_is_in_both_is_trained_on_once_and_what_is_held_out_in_neither(corp
 
 def test_an_epoch_has_a_corpus_as_often_as_it_weighs(corpora, tmp_path):
     config = config_of(corpora, 0.5, 2)
-    (part,) = prepare(config, tmp_path / "data", 1, show_progress=False).parts
+    (part,) = prepare(config, tmp_path / "data", 1).parts
     stream = BatchStream(part.train, 200, 1, spans=part.spans)
     size = part.spans[0].pairs
     epochs = [
@@ -62,15 +62,13 @@ def test_an_epoch_has_a_corpus_as_often_as_it_weighs(corpora, tmp_path):
 
 
 def test_weights_are_not_part_of_what_is_prepared(corpora, tmp_path):
-    one, two = (
-        prepare(config_of(corpora, *weights), tmp_path / "data", 1, show_progress=False) for weights in ((1, 1), (3, 1))
-    )
+    one, two = (prepare(config_of(corpora, *weights), tmp_path / "data", 1) for weights in ((1, 1), (3, 1)))
     assert one.fingerprint == two.fingerprint
     assert [span.weight for span in two.parts[0].spans] == [3, 1]
 
 
 def test_a_fraction_goes_round(tmp_path):
-    seen = Counter(np.concatenate([rows_of_epoch([Span(10, 0.3)], 1, epoch) for epoch in range(10)]).tolist())
+    seen = Counter(np.concatenate([epoch_rows([Span(10, 0.3)], 1, epoch) for epoch in range(10)]).tolist())
     assert seen == Counter(dict.fromkeys(range(10), 3))
 
 
@@ -101,7 +99,7 @@ def test_a_fold_takes_from_every_corpus(tmp_path):
         corpora.append({"labelled": str(write_labelled(tmp_path / f"{name}.tsv", toy_texts(200, seed)))})
     settings = {"folds": 3, "hold_out": 20, "vocabulary": 300, "deduplicate": False}
     config = DataConfig.model_validate({"train": corpora, **settings})
-    prepared = prepare(config, tmp_path / "data", 1, show_progress=False)
+    prepared = prepare(config, tmp_path / "data", 1)
     tested = {line.split("\t")[1] for line in (tmp_path / "data" / "test.tsv").read_text("utf-8").splitlines()}
     for corpus in corpora:
         texts = {line.split("\t")[1] for line in Path(corpus["labelled"]).read_text("utf-8").splitlines()}

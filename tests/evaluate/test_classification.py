@@ -26,8 +26,7 @@ from anydepth.evaluate.explained import colours, explain
 from anydepth.evaluate.labelled_members import LabelledTexts, find_members
 from anydepth.infer.classifier import Classifier
 from anydepth.model import Transformer
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 pytest_plugins = ["made_classifiers"]
 

@@ -14,7 +14,7 @@ from anydepth.evaluate.table_parts import joined, rows_of, split_by_source
 from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
 from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
 from anydepth.evaluate.tradeoff_curve import Curve, overall_verdict
-from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.calibration import LengthCost
 
 TABLE = noisy_table({"1-1": 0.6, "2-1": 0.7, "1-2": 0.75, "2-2": 0.9})
 THREE = with_costs(rows_of(TABLE, range(60)), 1.0, 2.0, 3.0, 4.0)

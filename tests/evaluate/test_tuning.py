@@ -9,11 +9,9 @@ from constructed_tables import table_of
 import anydepth
 from anydepth.evaluate.tradeoff import TradeOff, seconds_at
 from anydepth.evaluate.tuning import tuned
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.cost import LengthCost
-from anydepth.selectors.learnt import LearntSelector
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.reading import Reader
+from anydepth.selectors.calibration import LengthCost
+from anydepth.selectors.learned import LearnedSelector
+from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
 
 DEPTHS = ("1-1", "1-2", "2-2")
 COSTS = (LengthCost(0.2, 0.0), LengthCost(0.5, 0.0), LengthCost(1.0, 0.0))
@@ -24,7 +22,7 @@ def translator(toy_run):
     return anydepth.load(toy_run)
 
 
-def foreseeing_length(translator) -> LearntSelector:
+def foreseeing_length(translator) -> LearnedSelector:
     """Says that long sentences lose at shallow depths, and that short ones do not; the scale is far off."""
     config = SelectorConfig(kind="likelihood", layers=0, ffn=8)
     network = DepthPredictor(config, translator.model, len(DEPTHS))
@@ -36,7 +34,7 @@ def foreseeing_length(translator) -> LearntSelector:
         network.read_out.weight.zero_()
         network.read_out.weight[:2, 0] = torch.tensor([-0.02, -0.01])
     read = Reader(translator.model, translator.tokenizer, encoder=False)
-    return LearntSelector(network, read, DEPTHS, COSTS, mean_length=8.0)
+    return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=8.0)
 
 
 def table(count: int = 300):

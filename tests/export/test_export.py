@@ -20,8 +20,7 @@ from anydepth.errors import UserError
 from anydepth.export.check import check
 from anydepth.export.export import Asked, export
 from anydepth.export.sample import Sample, find_sample
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 SENTENCE = "le petit chien voit un chat."
 

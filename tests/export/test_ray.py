@@ -25,8 +25,8 @@ from anydepth.errors import UserError
 from anydepth.export import ray as on_ray
 from anydepth.export.ray import OnRay
 from anydepth.infer.distill import DistillOptions, distill
-from anydepth.selectors import inputs
-from anydepth.selectors.inputs import Sample, translations, with_likelihood
+from anydepth.selectors import data as inputs
+from anydepth.selectors.data import Sample, add_likelihood, translate_sample
 
 LINES = 2000
 pytestmark = pytest.mark.slow
@@ -154,8 +154,8 @@ def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tm
     sample = Sample(sources, references, "dev.fr", "dev.en")
     for name, runner, hurt in (("alone", {}, nullcontext), ("ray", {"run": on_cluster}, a_worker_is_killed)):
         with hurt():
-            table = translations(translator, sample, tmp_path / name, QUIET, beam=1, batch_size=8, **runner)
-        with_likelihood(translator, table, tmp_path / name, QUIET, **runner)
+            table = translate_sample(translator, sample, tmp_path / name, beam=1, batch_size=8, **runner)
+        add_likelihood(translator, table, tmp_path / name, **runner)
     names = sorted(path.name for path in (tmp_path / "alone").iterdir())
     assert "scores.safetensors" in names
     for name in names:

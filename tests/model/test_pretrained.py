@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
-from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
+from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.pretrained import read_pretrained

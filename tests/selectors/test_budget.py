@@ -9,8 +9,7 @@ import torch
 import anydepth
 from anydepth.errors import UserError
 from anydepth.selectors.budget import BudgetSelector, in_ms, parse_budget, within_budget
-from anydepth.selectors.calibration import Calibration, Conditions, DepthCost, machine_key, save
-from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.calibration import Calibration, CalibrationConditions, DepthCost, LengthCost, machine_key, save
 
 EOS = 3
 SHORT, LONG = [5] * 9 + [EOS], [5] * 99 + [EOS]
@@ -32,7 +31,7 @@ def calibrate_by_hand(translator, **conditions):
     """1-1 takes 10 ms for a sentence, 2-2 40 ms; in batches of 32 a tenth of that."""
     seconds = {"1-1": 0.010, "1-2": 0.020, "2-1": 0.030, "2-2": 0.040}
     bleu = {"1-1": 20.0, "1-2": 25.0, "2-1": 24.0, "2-2": 30.0}
-    made = Conditions(
+    made = CalibrationConditions(
         machine_key(), "cpu", torch.get_num_threads(), 1, 0.6, 32, 32.0, 3, 200, 500, "dev.fr", "dev.en", "2030-01-01"
     )
     depths = {
@@ -137,7 +136,7 @@ def test_it_says_which_depth_when_that_changes():
 
 
 def test_a_budget_below_the_fastest_depth_is_refused_with_what_is_needed():
-    with pytest.raises(UserError, match=r"budget of 1.5 ms .* fastest depth, 1-1, .* 2 ms .* --budget 2.00ms"):
+    with pytest.raises(UserError, match=r"budget of 1.5 ms .* fastest depth, 1-1, .* 2 ms .* at least 2.00ms"):
         selector(0.0015).choose([SHORT])
     assert selector(parse_budget("2.00ms")).choose([SHORT]) == ["1-1"]
 
@@ -231,7 +230,7 @@ def test_times_of_a_sweep_serve_with_a_note(translator):
 def test_times_of_another_engines_sweep_do_not_serve(translator):
     translator.menu.measured("1-1", {"seconds_per_sentence": 0.01}, {"bleu": 20.0})
     translator.menu.measured_on = {"engine": "ctranslate2 int8", "batch_size": 32}
-    with pytest.raises(UserError, match="those of ctranslate2 int8, and say nothing of torch"):
+    with pytest.raises(UserError, match="were measured on ctranslate2 int8 and do not apply to torch"):
         within_budget(translator, "40ms", batch_size=32)
 
 

@@ -16,15 +16,15 @@ from anydepth.evaluate.metrics import score
 from anydepth.selectors.calibration import (
     NAME,
     Calibration,
-    Conditions,
+    CalibrationConditions,
     DepthCost,
+    LengthCost,
     find,
     machine_key,
     of_machine,
     refuse_newer,
     save,
 )
-from anydepth.selectors.cost import LengthCost
 
 FINGERPRINT, OTHER_WEIGHTS = "a" * 64, "b" * 64
 HERE = {"device": "cpu", "threads": 2, "beam": 1}
@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 
 def made(base=0.01, **conditions):
-    known = Conditions(
+    known = CalibrationConditions(
         machine_key(), "cpu", 2, 1, 0.6, 32, 31.5, 3, 200, 500, "dev.fr", "dev.en", "2026-01-01T00:00:00+00:00"
     )
     depth = DepthCost(LengthCost(base, 0.001), LengthCost(base / 10, 0.0001), {"bleu": 30.5, "chrf": 50.0})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from anydepth.errors import UserError
-from anydepth.selectors.cost import BatchCost, LengthCost, by_layers, sentences_per_batch, typical_seconds
+from anydepth.selectors.calibration import BatchCost, LengthCost, by_layers, sentences_per_batch, typical_seconds
 
 
 def squared_error(cost, lengths, seconds):

@@ -11,10 +11,9 @@ from conftest import toy_pairs
 import anydepth
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.labelled import Labelled, join_level, split_level, standardise
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.reading import Inputs, Reader, rarity_of_pieces
+from anydepth.selectors.data import SelectorData, standardise
+from anydepth.selectors.learned import join_level, split_level
+from anydepth.selectors.network import DepthPredictor, Inputs, Reader, SelectorConfig, piece_rarity
 
 CONFIGS = [
     SelectorConfig(reads=reads, layers=layers, features=features, ffn=16)
@@ -95,7 +94,7 @@ def test_the_extra_token_is_what_is_read(translator, sources):
 
 def test_rarity_is_the_tokenizers_and_bytes_are_the_rarest(translator):
     tokenizer = translator.tokenizer
-    rarity = rarity_of_pieces(tokenizer)
+    rarity = piece_rarity(tokenizer)
     assert len(rarity) == tokenizer.vocabulary_size
     assert rarity[tokenizer.EOS] == rarity[tokenizer.PAD] == 0.0
     spelt = tokenizer.encode("\u4e2d")[-1]
@@ -106,24 +105,24 @@ def test_rarity_is_the_tokenizers_and_bytes_are_the_rarest(translator):
 
 def test_the_figures_of_a_sentence_by_hand(translator):
     read = Reader(translator.model, translator.tokenizer, encoder=False)
-    rarity = rarity_of_pieces(translator.tokenizer)
+    rarity = piece_rarity(translator.tokenizer)
     source = [300, 301, 302, 3]
     expected = [math.log(4), (rarity[300] + rarity[301] + rarity[302]) / 3, max(rarity[300:303])]
-    assert read.figures(source) == pytest.approx(expected)
-    torch.testing.assert_close(read([source, [300, 3]]).figures_bf[0], torch.tensor(expected))
+    assert read.features(source) == pytest.approx(expected)
+    torch.testing.assert_close(read([source, [300, 3]]).features_bf[0], torch.tensor(expected))
 
 
 def test_a_new_network_gives_the_mean_of_its_data(translator, sources):
     chrf_nk = np.random.default_rng(1).uniform(0, 100, (12, 4)).astype(np.float32)
-    data = Labelled(sources, chrf_nk, deepest=3)
+    data = SelectorData(sources, chrf_nk, deepest=3)
     read = Reader(translator.model, translator.tokenizer, encoder=True)
     network = DepthPredictor(SelectorConfig(), translator.model, 4).eval()
-    standardise(network, data, torch.tensor([read.figures(source) for source in sources]))
+    standardise(network, data, torch.tensor([read.features(source) for source in sources]))
     with torch.no_grad():
         given = join_level(network(read(sources)).numpy(), 3)
     weights = data.lengths_n / data.lengths_n.sum()
     np.testing.assert_allclose(given, np.tile(weights @ chrf_nk, (12, 1)), rtol=1e-4)
-    standard = torch.addcmul(network.figures_shift_f, read(sources).figures_bf, network.figures_scale_f)
+    standard = torch.addcmul(network.figures_shift_f, read(sources).features_bf, network.figures_scale_f)
     torch.testing.assert_close(standard.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(standard.std(0, correction=0), torch.ones(3), atol=1e-3, rtol=0)
 
@@ -157,7 +156,7 @@ def test_inputs_without_states_need_embeddings(translator):
 
 @pytest.mark.parametrize("features", [True, False])
 def test_a_network_of_words_folds_into_a_row_for_each(translator, sources, features):
-    from anydepth.word_depths.scores import WordScores
+    from anydepth.selectors.network import WordScores
 
     network, read = network_for(translator, SelectorConfig(layers=0, ffn=0, features=features))
     with torch.no_grad():
@@ -166,8 +165,8 @@ def test_a_network_of_words_folds_into_a_row_for_each(translator, sources, featu
         network.figures_shift_f.copy_(torch.tensor([0.3, -0.2, 0.1]))
         expected = network.eval()(read(sources)).numpy()
     folded = WordScores(network)
-    found = np.stack([folded(source, read.figures(source)) for source in sources])
+    found = np.stack([folded(source, read.features(source)) for source in sources])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert network.is_of_words
     reordered = [*sources[0][:-1][::-1], sources[0][-1]]
-    np.testing.assert_allclose(folded(reordered, read.figures(reordered)), found[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(folded(reordered, read.features(reordered)), found[0], rtol=1e-5, atol=1e-5)

@@ -12,8 +12,7 @@ from running_server import serving
 import anydepth as package
 from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 pytestmark = pytest.mark.slow
 

@@ -25,11 +25,8 @@ from anydepth.evaluate.sweep import sweep
 from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.learnt import LearntSelector, Point
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.reading import Reader
-from anydepth.selectors.selector_folder import save_selector
+from anydepth.selectors.learned import LearnedSelector, Point, save_selector
+from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
 
 QUIET = Console(quiet=True)
 SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}
@@ -119,7 +116,7 @@ def test_a_selector_is_named(copy: Path) -> None:
     translator = artifact.load(copy)
     network = DepthPredictor(SelectorConfig(kind="values"), translator.model, 4)
     reader = Reader(translator.model, translator.tokenizer, encoder=False)
-    selector = LearntSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[Point(2.5, 0.5, 30.0, 50.0)])
+    selector = LearnedSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[Point(2.5, 0.5, 30.0, 50.0)])
     assert "anydepth select" in rows_of(shown(copy))["selector"]
     save_selector(copy, selector)
     assert rows_of(shown(copy))["selector"] == "by values, threshold 2.5"

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
-from rich.console import Console
 
 import anydepth as package
 from anydepth.cli.options import stderr
@@ -16,13 +15,12 @@ from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.evaluate.table_parts import rows_of, split_by_source
 from anydepth.files import only_process
-from anydepth.selectors import inputs
-from anydepth.selectors.inputs import Sample, read_sample, translations
+from anydepth.selectors import data as inputs
+from anydepth.selectors.data import Sample, read_sample, translate_sample
 
 pytestmark = pytest.mark.slow
 
 TINY = ("--trials", 1, "--seeds", 2, "--steps", 20, "--threads", 1, "--sentences", 100)
-QUIET = Console(quiet=True)
 
 
 def write_long_pairs(folder, name, count, seed):
@@ -147,7 +145,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     pairs = toy_pairs(20, seed=51)
     sample = Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), "dev.fr", "dev.en")
     options = {"beam": 1, "batch_size": 8}
-    whole = translations(translator, sample, tmp_path / "table", QUIET, **options)
+    whole = translate_sample(translator, sample, tmp_path / "table", **options)
     assert whole.sources == sample.sources
     assert [list(lines) for lines in whole.outputs] == [
         translator.translate(sample.sources, depth=depth) for depth in whole.depths
@@ -155,7 +153,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     first = rows_of(whole, range(8))
     marked = replace(first, outputs=tuple(("from the first run",) * 8 for _ in whole.depths))
     marked.save(tmp_path / "killed-pieces" / "00001")
-    resumed = translations(translator, sample, tmp_path / "killed", QUIET, **options)
+    resumed = translate_sample(translator, sample, tmp_path / "killed", **options)
     assert resumed.outputs[3] == (*marked.outputs[3], *whole.outputs[3][8:])
     assert EveryDepth.load(tmp_path / "killed").outputs == resumed.outputs
     assert not (tmp_path / "killed-pieces").exists()

@@ -14,7 +14,7 @@ from made_checkpoints import make_checkpoint
 
 import anydepth
 from anydepth.artifact import model as artifact
-from anydepth.data.labelled import read_labelled
+from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.files import sha256_of

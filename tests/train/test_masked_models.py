@@ -9,11 +9,11 @@ from conftest import anydepth as command
 from conftest import assert_one_line, run_recipe, weights_of, write_corpus
 
 import anydepth
+from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.run_log import read_log
-from anydepth.selectors.inputs import check_model
-from anydepth.train.recipe import read_recipe
+from anydepth.selectors.select import check_model
 
 pytestmark = pytest.mark.slow
 

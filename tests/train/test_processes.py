@@ -17,10 +17,10 @@ from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
 from trained_alike import ALIKE, STEPS
 
+from anydepth.config.reading import read_recipe
 from anydepth.data import prepare
 from anydepth.errors import UserError
 from anydepth.train.processes import PLACE, Processes, fresh_store
-from anydepth.train.recipe import read_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +115,7 @@ def data_apart(folder: Path) -> Path:
     text = RECIPE.format(source=source, target=target).replace("vocabulary: 320", "vocabulary: 300")
     recipe.write_text(text, "utf-8")
     earlier = read_recipe(recipe)
-    prepare(earlier.data, folder / "1" / "data", earlier.train.seed, show_progress=False)
+    prepare(earlier.data, folder / "1" / "data", earlier.train.seed)
     write_corpus(folder, 220)
     return folder
 

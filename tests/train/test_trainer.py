@@ -13,13 +13,13 @@ from torch._dynamo.utils import counters
 from torch.autograd.graph import saved_tensors_hooks
 
 import anydepth
+from anydepth.config.reading import read_recipe
 from anydepth.data import Batch, BatchStream, make_batch, prepare
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
-from anydepth.train.recipe import read_recipe
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
 
@@ -93,7 +93,7 @@ def test_a_finished_run_says_so_and_is_left_alone(toy_recipe, toy_run):
 
 def test_accumulated_batches_equal_one_large_batch(toy_recipe, tmp_path):
     recipe = read_recipe(toy_recipe)
-    prepared = prepare(recipe.data, tmp_path / "data", 1, show_progress=False)
+    prepared = prepare(recipe.data, tmp_path / "data", 1)
     store = prepared.parts[0].train
     stream = BatchStream(store, 200, 1)
     one, two = stream.at(0, 0), stream.at(0, 1)
@@ -249,7 +249,7 @@ def test_unknown_validation_depth_is_refused(toy_recipe, tmp_path):
 
 
 def test_batch_order_is_independent_of_history(toy_recipe, tmp_path):
-    prepared = prepare(read_recipe(toy_recipe).data, tmp_path / "data", 1, show_progress=False)
+    prepared = prepare(read_recipe(toy_recipe).data, tmp_path / "data", 1)
     fresh, used = (BatchStream(prepared.parts[0].train, 300, 5) for _ in range(2))
     for index in range(used.batches_in(0)):
         used.at(0, index)

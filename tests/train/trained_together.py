@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.train.processes import join
-from anydepth.train.recipe import read_recipe
 from anydepth.train.run import train
 
 cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))

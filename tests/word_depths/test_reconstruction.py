@@ -7,13 +7,12 @@ import torch.nn.functional as F
 
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
-from anydepth.data.masking import MASK
+from anydepth.data.tokenizer import MASK
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.word_depths import reconstruction
 from anydepth.word_depths.reconstruction import LAMBDAS, Averager, Occurrences, occurrence_depths, reconstruct
-from anydepth.word_depths.table import text_key
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, text_key
 
 LINES = [
     "the film was good",

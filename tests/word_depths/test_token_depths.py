@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from anydepth.data import Batch, Tokenizer
-from anydepth.data.batches import WHOLE, Share
+from anydepth.data.batching import WHOLE, Share
 from anydepth.errors import UserError
-from anydepth.word_depths.table import WordDepths, text_key
-from anydepth.word_depths.token_depths import DepthStream, TokenDepths
+from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths, text_key
 
 LINES = ["the film was wonderfully good", "a terribly dull film", "the actors were good and the film was dull"] * 30
 VALUES = {"the": (1.0,), "film": (2.0,), "good": (1.0,), "wonderfully": (3.0,), ",": (2.0,), "dull": (3.4,)}

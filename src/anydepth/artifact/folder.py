@@ -17,7 +17,7 @@ from anydepth.errors import UserError
 from anydepth.files import sha256_of
 from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import Special
+from anydepth.word_depths.table import Special
 
 FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
 # keys of the model that came later, in formats 1 (where they may be left out), 2 and 3

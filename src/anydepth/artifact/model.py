@@ -43,10 +43,9 @@ from anydepth.infer.languages import LanguagePair
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
 from anydepth.model.device import choose_device
-from anydepth.selectors.selector_folder import load_selector
+from anydepth.selectors.learned import load_selector
 from anydepth.tensors import write_tensors
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 
 def save(

@@ -29,6 +29,7 @@ from anydepth.cli.options import stderr
 from anydepth.cli.oracle import oracle
 from anydepth.cli.perplexity import perplexity
 from anydepth.cli.plot import plot
+from anydepth.cli.schema import schema
 from anydepth.cli.select import select
 from anydepth.cli.serve import serve
 from anydepth.cli.shortlist import shortlist
@@ -80,6 +81,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
     "Look things up": {
         depths: "anydepth depths 12 --strategy all",
         maps: "anydepth maps 6 2",
+        schema: "anydepth schema > recipe.schema.json",
     },
 }
 for heading, verbs in VERBS.items():

@@ -76,23 +76,25 @@ def select(
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")
 
+    from anydepth.evaluate.tradeoff_report import print_tradeoff
     from anydepth.files import only_process
-    from anydepth.selectors.config import KINDS
-    from anydepth.selectors.inputs import check_model, read_sample
-    from anydepth.selectors.work import Work
+    from anydepth.selectors.data import read_sample
+    from anydepth.selectors.network import KINDS
+    from anydepth.selectors.select import SelectOptions, SelectorRun, check_model
 
     run = make_runner(runner, address, workers, device, threads)
     translator = load_model(model, device, threads)
     folder = check_model(translator)
-    sample = read_sample(translator, source, reference, stderr, sentences, seed)
+    sample = read_sample(translator, source, reference, sentences, seed)
     dev = None
     if dev_source is not None and dev_reference is not None:
-        dev = read_sample(translator, dev_source, dev_reference, stderr)
+        dev = read_sample(translator, dev_source, dev_reference)
     out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
-    work = Work(translator, sample, dev, out, kinds, seeds, trials, beam, batch_size, seed, steps, stderr, run)
+    options = SelectOptions(kinds, seeds, trials, beam, batch_size, seed, steps)
+    work = SelectorRun(translator, sample, dev, out, options, run)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
     with only_process(out, "training a selector"):
-        work.carry_out(next(iter(families([str(model)]))), results())
+        print_tradeoff(work.run(next(iter(families([str(model)])))), results())
     stderr.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")

@@ -31,7 +31,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
-    from anydepth.train.recipe import read_recipe
+    from anydepth.config.reading import read_recipe
     from anydepth.train.run import train as carry_out
 
     members = list(_members(seeds, folds))

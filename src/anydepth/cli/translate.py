@@ -139,8 +139,7 @@ def _choose_depth(
 ) -> "Depth":
     """What picks the depth: a name, the model's selector, or a budget."""
     from anydepth.infer.translator import AUTO
-    from anydepth.selectors.auto_budget import AutoWithinBudget
-    from anydepth.selectors.budget import within_budget
+    from anydepth.selectors.budget import AutoWithinBudget, within_budget
 
     if threshold is not None and (depth != AUTO or budget is not None):
         raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")

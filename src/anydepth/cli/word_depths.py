@@ -51,12 +51,12 @@ def mi(
     label_column: LabelColumnName = "label",
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
-    from anydepth.data.labelled import read_labelled
-    from anydepth.word_depths.mutual_information import count_words, depths_of_counts
+    from anydepth.data.corpus import read_labelled
+    from anydepth.word_depths.mutual_information import count_words, make_depths
 
     check_out(out)
     counts = count_words(watched(read_labelled(train, text_column, label_column), stderr))
-    write_and_show(depths_of_counts(counts, layers), counts.occurrences, out)
+    write_and_show(make_depths(counts, layers), counts.occurrences, out)
 
 
 @word_depths_app.command()
@@ -116,9 +116,8 @@ def reconstruction(
     threads: Threads = None,
 ) -> None:
     """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
-    from anydepth.data.corpus import read_lines
-    from anydepth.data.labelled import read_labelled
-    from anydepth.word_depths.estimate import Reconstruction, reconstruction_depths
+    from anydepth.data.corpus import read_labelled, read_lines
+    from anydepth.word_depths.reconstruction import ReconstructionConfig, reconstruction_depths
 
     def texts_of(paths: list[Path]) -> list[str]:
         if plain:
@@ -129,11 +128,11 @@ def reconstruction(
     if encoder is not None and (layers is not None or vocabulary is not None):
         brought, option = ("layers", "--layers") if layers is not None else ("subwords", "--vocabulary")
         raise UserError(f"an encoder brings its {brought} with it: leave out {option}, or --encoder")
-    asked = Reconstruction(
+    asked = ReconstructionConfig(
         encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device, vocabulary
     )
     folder = work or out.with_name(f"{out.name}.run")
-    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder, stderr), out)
+    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder), out)
 
 
 def check_out(out: Path) -> None:

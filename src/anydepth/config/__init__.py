@@ -1,10 +1,10 @@
 """Every key a recipe may have, with its meaning and its default. Unknown keys are refused.
 
-Run `python -m anydepth.config` to print this as the table in docs/recipe-keys.md.
+`python -m anydepth.config` prints them as docs/recipe-keys.md, `anydepth schema` as a JSON schema.
 """
 
 from anydepth.config.data import AugmentConfig, CorpusConfig, DataConfig, PairConfig
-from anydepth.config.keys import keys_as_markdown
+from anydepth.config.keys import keys_as_markdown, keys_as_schema
 from anydepth.config.model import ModelConfig
 from anydepth.config.objective import (
     FlexibleConfig,
@@ -41,4 +41,5 @@ __all__ = [
     "VanillaConfig",
     "WordDepthsConfig",
     "keys_as_markdown",
+    "keys_as_schema",
 ]

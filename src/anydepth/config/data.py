@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from anydepth.config.section import Section
 
@@ -82,6 +82,8 @@ Corpora = Annotated[
 
 class PairConfig(Section):
     """A language pair of several that one model learns."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["source_language", "train"]})
 
     source_language: str = Field(description="language code of the source")
     target_language: str = Field(

@@ -1,5 +1,7 @@
 """What all sections of a recipe share."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -18,3 +20,9 @@ class Section(BaseModel):
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(f"{name} cannot be true or false")
         return values
+
+
+def did_you_mean(given: object, choices: Iterable[str]) -> str:
+    """The end of a message about a misspelt name; empty if nothing is similar."""
+    found = get_close_matches(str(given), list(choices), n=1)
+    return f"; did you mean `{found[0]}`?" if found else ""

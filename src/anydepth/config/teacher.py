@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from anydepth.config.section import Section
+from anydepth.config.section import Section, did_you_mean
 
 MapName = Literal["last", "regular", "overlap", "skip", "cross", "interleave"]
 Layer = Annotated[int, Field(ge=1)]
@@ -91,7 +91,8 @@ class TeacherConfig(Section):
                 return value
         elif value is None or value in get_args(MapName):
             return value
-        raise ValueError(f"choose from {', '.join(get_args(MapName))}, or give layers such as {{1: [1, 3], 2: [4, 6]}}")
+        choices = f"choose from {', '.join(get_args(MapName))}, or give layers such as {{1: [1, 3], 2: [4, 6]}}"
+        raise ValueError(choices + did_you_mean(value, get_args(MapName)))
 
     @property
     def matches_layers(self) -> bool:

@@ -1,15 +1,14 @@
 """Corpora, cleaning, the tokenizer, token files and batches; ready-made data sets."""
 
-from anydepth.data.batches import Batch, BatchStream, alike, make_batch, plan_epoch, stacked
+from anydepth.data.batching import Batch, BatchStream, PairStream, alike, make_batch, plan_epoch, stacked
 from anydepth.data.cleaning import Cleaner, CleaningCounts
 from anydepth.data.corpus import Pair, decode_lines, read_lines, read_pairs
 from anydepth.data.datasets import DATA_SETS, fetch
-from anydepth.data.masking import MASK, MaskedStream, mask_and_vocabulary, mask_batch, masked_batches
-from anydepth.data.mixing import PairStream
+from anydepth.data.masking import MaskedStream, mask_and_vocabulary, mask_batch, masked_batches
 from anydepth.data.prepare import Prepared, PreparedPair, prepare
+from anydepth.data.shards import PairStore, StoreWriter
 from anydepth.data.split import HoldOut, split_pairs
-from anydepth.data.store import PairStore, StoreWriter
-from anydepth.data.tokenizer import Tokenizer
+from anydepth.data.tokenizer import MASK, Tokenizer
 
 __all__ = [
     "DATA_SETS",

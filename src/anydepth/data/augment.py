@@ -20,8 +20,7 @@ from babel.units import format_unit
 
 from anydepth.config import AugmentConfig
 from anydepth.data.corpus import Pair
-from anydepth.data.encoding import Encoding
-from anydepth.data.store import Ids, PairStore, Rows
+from anydepth.data.shards import Encoding, Ids, PairStore, Rows
 from anydepth.errors import UserError
 from anydepth.rng import keyed_uniform
 

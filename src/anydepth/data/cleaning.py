@@ -1,6 +1,5 @@
-"""Leaving out the pairs that would only harm training, and counting why."""
+"""Cleaning and deduplication: leaves out pairs that would only harm training, and counts why."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -8,19 +7,18 @@ from itertools import islice
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anydepth.config import DataConfig
-from anydepth.data.corpus import Pair
-from anydepth.data.dedup import Seen
+from anydepth.data.corpus import Pair, normalise
 
-# C0 and C1 controls (tab and line ends among them) and the two Unicode line separators.
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+Digests = NDArray[np.uint64]
 
-# No language packs more than about this many characters into a sub-word on average, so that a longer
-# sentence can be dropped before there is a tokenizer.
+# No language has more characters per subword than about this on average, so that a longer sentence can be dropped
+# before there is a tokenizer.
 CHARACTERS_PER_TOKEN = 10
 
-TOGETHER = 10_000  # pairs that are looked at before any of them is passed on
+TOGETHER = 10_000  # pairs at a time
 
 # Added to both sides of the ratio, so that short pairs such as "Hi." and "Bonjour." pass.
 RATIO_SLACK = 10
@@ -64,19 +62,46 @@ def digest(text: str, key: bytes = b"") -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest(), "big")
 
 
-def normalise(text: str) -> str:
-    """On one line and without control characters."""
-    return CONTROLS.sub(" ", text).strip()
+class DigestSet:
+    """A set of fingerprints in eight bytes each, for tens of millions of pairs.
+
+    It holds sorted arrays, each less than half as long as the one before: a lookup searches each of a few.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[Digests] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    def add(self, digests: Digests) -> NDArray[np.bool_]:
+        """Add them, and return of each whether it is new; of equal ones the first is."""
+        unique, first = np.unique(digests, return_index=True)
+        known = np.zeros(len(unique), bool)
+        for run in self._runs:
+            place = np.searchsorted(run, unique)
+            known |= run[np.minimum(place, len(run) - 1)] == unique
+        self._append(unique[~known])
+        new = np.zeros(len(digests), bool)
+        new[first[~known]] = True
+        return new
+
+    def _append(self, run: Digests) -> None:
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            run = np.concatenate([self._runs.pop(), run])
+            run.sort(kind="stable")  # which merges what is sorted already
+        if len(run):
+            self._runs.append(run)
 
 
 class Cleaner:
-    """Passes the pairs worth keeping, normalised; `counts` grows as they go by. Labelled texts may have any length."""
+    """Yields the pairs worth keeping, normalised, and counts the others. Labelled texts may have any length."""
 
     def __init__(self, config: DataConfig) -> None:
         self.counts = CleaningCounts()
         self.max_characters = inf if config.is_labelled else CHARACTERS_PER_TOKEN * config.max_tokens
         self.max_ratio = inf if config.is_labelled else config.max_ratio
-        self.seen = Seen() if config.deduplicate else None
+        self._dedup = DigestSet() if config.deduplicate else None
 
     def clean(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         remaining = iter(pairs)
@@ -85,7 +110,7 @@ class Cleaner:
             yield from self._new([pair for pair in normal if self._is_fit(pair)])
 
     def _is_fit(self, pair: Pair) -> bool:
-        """Judge a normalised pair and count the verdict."""
+        """Check a normalised pair, and count the result."""
         counts = self.counts
         counts.read += 1
         shorter, longer = sorted(map(len, pair))
@@ -101,9 +126,9 @@ class Cleaner:
 
     def _new(self, pairs: list[Pair]) -> list[Pair]:
         """Those that have not occurred before."""
-        if self.seen is not None:
+        if self._dedup is not None:
             digests = (digest("\n".join(pair)) for pair in pairs)
-            is_new = self.seen.add(np.fromiter(digests, np.uint64, len(pairs)))
+            is_new = self._dedup.add(np.fromiter(digests, np.uint64, len(pairs)))
             self.counts.duplicates += len(pairs) - int(is_new.sum())
             pairs = [pair for pair, new in zip(pairs, is_new.tolist(), strict=True) if new]
         self.counts.kept += len(pairs)

@@ -1,7 +1,9 @@
-"""Sentence pairs from files or from the Hugging Face hub, one at a time."""
+"""Reads corpora, one pair at a time: text, TSV and CSV files with translations or labels, or the Hugging Face hub."""
 
+import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -15,6 +17,14 @@ Pair = tuple[str, str]
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
+# C0 and C1 controls (tab and line ends among them) and the two Unicode line separators.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+LARGEST_FIELD = 2**31 - 1  # characters; the csv module stops at 131,072 by itself
+
+
+def normalise(text: str) -> str:
+    """The text on one line, without control characters."""
+    return CONTROLS.sub(" ", text).strip()
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
@@ -57,8 +67,6 @@ def read_pairs(config: CorpusConfig) -> Iterator[Pair]:
     if config.tsv is not None:
         return _read_tsv(config.tsv, int(config.source_column), int(config.target_column))
     if config.labelled is not None:
-        from anydepth.data.labelled import read_labelled  # which reads lines as this file does
-
         return read_labelled(config.labelled, config.text_column, config.label_column)
     if config.text is not None:
         return ((line, line) for line in read_lines(config.text))
@@ -118,3 +126,66 @@ def _huggingface_rows(config: CorpusConfig) -> Iterator[dict[str, Any]]:
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"data set {config.huggingface} (split {config.split}) cannot be read: {reason}") from error
+
+
+def read_labelled(path: Path, text_column: str = "text", label_column: str = "label") -> Iterator[tuple[str, str]]:
+    """Each text with its label, in order, one at a time. The columns are those of a CSV file; other files have none."""
+    if path.is_file() and path.stat().st_size == 0:
+        raise UserError(f"{path} is empty: give lines of label, tab, text, or a .csv file with a header")
+    if is_csv(path):
+        yield from _read_csv(path, text_column, label_column)
+    else:
+        yield from _read_tab_separated(path)
+
+
+def is_csv(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def _read_tab_separated(path: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        label, tab, text = line.partition("\t")
+        if not tab:
+            raise UserError(f"{path}, line {number}: there is no tab; write the label, a tab and the text")
+        yield text, _checked_label(label, path, number)
+
+
+def _read_csv(path: Path, text_column: str, label_column: str) -> Iterator[tuple[str, str]]:
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_FIELD))
+    # With line ends, or the lines of one field would run together. Strict, or a missing quote would silently swallow
+    # texts.
+    rows = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    header: list[str] | None = None
+    empty = True
+    try:
+        for row in rows:
+            if not row:  # a blank line
+                continue
+            if header is None:
+                header = [name.strip() for name in row]
+                text, label = (_column_index(header, name, path) for name in (text_column, label_column))
+                continue
+            if len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {rows.line_num}: {len(row)} fields where the header has {len(header)}; "
+                    "put quotes around texts with commas in them"
+                )
+            empty = False
+            yield row[text], _checked_label(row[label], path, rows.line_num)
+    except csv.Error as error:
+        raise UserError(f"{path}, line {rows.line_num}: this is not CSV ({error}); mend its quotes") from error
+    if empty:
+        raise UserError(f"{path} has no rows below its header: give a file with texts and labels")
+
+
+def _column_index(header: list[str], name: str, path: Path) -> int:
+    if name not in header:
+        raise UserError(f"{path} has no column {name!r}: choose from {', '.join(header)}")
+    return header.index(name)
+
+
+def _checked_label(label: str, path: Path, number: int) -> str:
+    label = normalise(label)  # on one line and without tabs, as it will be written
+    if not label:
+        raise UserError(f"{path}, line {number}: the label is empty; give every text a label")
+    return label

@@ -1,24 +1,22 @@
-"""What is kept out of training: the lines of test sets, and what another language pair validates with."""
+"""Keeps text out of training: the lines of test sets, and what another language pair validates with."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anydepth.config.data import CorpusConfig
-from anydepth.data.cleaning import digest, normalise
-from anydepth.data.corpus import Pair, read_lines
-from anydepth.data.labelled import is_csv, read_labelled
-from anydepth.data.pair_files import keep_pairs
-from anydepth.data.parts import Part
+from anydepth.data.cleaning import digest
+from anydepth.data.corpus import Pair, is_csv, normalise, read_labelled, read_lines
+from anydepth.data.parts import Part, keep_pairs
 from anydepth.errors import UserError
 
 
-def leave_out_held_out(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
-    """Leave out what is to be kept out, and what another pair validates with, such as the English side of two."""
+def decontaminate(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
+    """Drop the lines of the `keep_out` files, and what another pair validates with, such as the English side of two."""
     held_out = {digest(normalise(text)) for path in keep_out for text in _texts_in(path, parts[0].pair.training[0])}
     if len(parts) > 1:
         held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
     for part in parts if held_out else ():
-        _leave_out(part, held_out, folder)
+        _drop_held_out(part, held_out, folder)
         if part.train_counts.kept == 0:
             raise UserError(
                 f"all of the {part.training_corpus} is text to be kept out, or to validate this or another pair with: "
@@ -38,10 +36,10 @@ def _texts_in(path: Path, corpus: CorpusConfig) -> Iterator[str]:
             yield line.partition("\t")[2]
 
 
-def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
+def _drop_held_out(part: Part, held_out: set[int], folder: Path) -> None:
     counts = part.train_counts
 
-    def is_to_train_on(pair: Pair) -> bool:
+    def keep(pair: Pair) -> bool:
         sides = pair[:1] if part.pair.kind == "labels" else pair
         if not any(digest(side) in held_out for side in sides):
             return True
@@ -50,5 +48,5 @@ def _leave_out(part: Part, held_out: set[int], folder: Path) -> None:
         return False
 
     for name in part.files:
-        keep_pairs(folder, name, is_to_train_on)
-    part.seen -= held_out
+        keep_pairs(folder, name, keep)
+    part.seen_in_train -= held_out

@@ -1,4 +1,4 @@
-"""Text with some of its sub-words hidden, for a model to predict them (Devlin et al. 2019)."""
+"""Text with some of its subwords masked, for a model to predict them (Devlin et al. 2019)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,20 +6,18 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from anydepth.data.batches import WHOLE, Batch, Batches, Share, alike
-from anydepth.data.tokenizer import Tokenizer
+from anydepth.data.batching import WHOLE, Batch, Batches, Share, alike
+from anydepth.data.tokenizer import MASK, Tokenizer
 from anydepth.errors import UserError
 from anydepth.rng import keyed_uniform
 
-MASK = "<mask>"
-
-# What becomes of a chosen sub-word: mostly a mask; now and then another one, or it stays, so that the model has to
+# What becomes of a chosen subword: mostly a mask; now and then another one, or it stays, so that the model has to
 # look at every position and not only at masks.
 SHARE_MASKED, SHARE_OTHER = 0.8, 0.1
 
 
 class MaskedStream:
-    """The batches of another stream, whose sources are their targets, damaged as (seed, epoch, sentence) has it."""
+    """The batches of another stream, whose sources are their targets, masked by (seed, epoch, sentence)."""
 
     def __init__(self, stream: Batches, probability: float, mask_id: int, vocabulary: int, seed: int) -> None:
         self._stream, self._seed = stream, seed
@@ -37,7 +35,7 @@ class MaskedStream:
 def masked_batches(
     tokenizer: Tokenizer, texts: Sequence[list[int]], probability: float, seed: int, size: int = 64
 ) -> Iterator[Batch]:
-    """Texts to measure with: always with the same sub-words hidden."""
+    """Texts to measure with: always with the same subwords masked."""
     for chosen in alike([len(text) for text in texts], size):
         rows = [texts[i] for i in chosen]
         batch = Batch.from_rows(rows, rows, np.array(chosen))
@@ -45,7 +43,7 @@ def masked_batches(
 
 
 def mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The symbol that hides a sub-word, and the size of the vocabulary."""
+    """The symbol of a masked subword, and the size of the vocabulary."""
     mask = tokenizer.id_of(MASK)
     if mask is None:
         raise UserError(f"the tokenizer does not know {MASK}: take the one that a masked model was trained with")
@@ -53,7 +51,7 @@ def mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
 
 
 def mask_batch(batch: Batch, probability: float, mask_id: int, vocabulary: int, seed: Sequence[int]) -> Batch:
-    """Sources with damage; in `target_out` the sub-words that were chosen, and PAD everywhere else.
+    """Masked sources; in `target_out` the subwords that were chosen, and PAD everywhere else.
 
     Of each text at least one is chosen. What begins and ends it never is.
     """
@@ -69,11 +67,11 @@ def mask_batch(batch: Batch, probability: float, mask_id: int, vocabulary: int, 
     first = Tokenizer.EOS + 1
     other_bs = first + (which_bs * (vocabulary - 1 - first)).astype(np.int64)
     other_bs[other_bs == mask_id] = vocabulary - 1
-    damaged_bs = np.where(fate_bs < SHARE_MASKED, mask_id, text_bs)
-    damaged_bs = np.where((fate_bs >= SHARE_MASKED) & (fate_bs < SHARE_MASKED + SHARE_OTHER), other_bs, damaged_bs)
+    masked_bs = np.where(fate_bs < SHARE_MASKED, mask_id, text_bs)
+    masked_bs = np.where((fate_bs >= SHARE_MASKED) & (fate_bs < SHARE_MASKED + SHARE_OTHER), other_bs, masked_bs)
     return replace(
         batch,
-        source=torch.from_numpy(np.where(chosen_bs, damaged_bs, text_bs)),
+        source=torch.from_numpy(np.where(chosen_bs, masked_bs, text_bs)),
         target_out=torch.from_numpy(np.where(chosen_bs, text_bs, Tokenizer.PAD)),
         target_tokens=int(chosen_bs.sum()),
     )

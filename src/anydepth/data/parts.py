@@ -1,21 +1,23 @@
-"""One language pair on its way to training: cleaned, and parted from what is held out."""
+"""One language pair on its way to training: cleaned, in text files, and without what is held out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from rich.progress import Progress
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig, PairConfig
 from anydepth.data.cleaning import Cleaner, CleaningCounts, digest
-from anydepth.data.corpus import Pair, read_pairs
-from anydepth.data.pair_files import keep_pairs, read_back, write_pairs
+from anydepth.data.corpus import Pair, read_lines, read_pairs
 from anydepth.data.split import HoldOut
 from anydepth.errors import UserError
+from anydepth.progress import progress_console
 
 Item = TypeVar("Item")
 
+SIDES = ("source", "target")
 TEST = "test.tsv"  # in prepared data of one of several folds
 FOLD_KEY = b"fold"
 MOST_LABELS = 10_000
@@ -23,15 +25,14 @@ MOST_LABELS = 10_000
 
 @dataclass
 class Part:
-    """A language pair and what is left of it: the pairs to validate with here, those to train on in files, of which
-    each corpus has its own."""
+    """A language pair: the pairs to validate with in memory, those to train on in text files, one for each corpus."""
 
     pair: PairConfig
     prefix: str  # of the names of its files; empty where it is the only one
     train_counts: CleaningCounts
     valid_counts: CleaningCounts = field(default_factory=CleaningCounts)
     valid: list[Pair] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)  # the validation sources that occur in train
+    seen_in_train: set[int] = field(default_factory=set)  # digests of the validation sources that occur in train
     labels: set[str] = field(default_factory=set)  # of the whole corpus, what is held out included
     sizes: list[int] = field(default_factory=list)  # of the corpora, in pairs, once they are tokens
 
@@ -54,7 +55,7 @@ class Part:
 
     @property
     def items(self) -> str:
-        """What messages call that of which it has many."""
+        """What messages call its pairs."""
         return {"translation": "pairs", "text": "sentences", "labels": "texts"}[self.pair.kind]
 
     def check_training(self) -> None:
@@ -71,14 +72,37 @@ class Part:
             )
 
     def valid_seen_in_train(self) -> int:
-        return sum(digest(source) in self.seen for source, _ in self.valid)
+        return sum(digest(source) in self.seen_in_train for source, _ in self.valid)
+
+
+def write_pairs(folder: Path, name: str, pairs: Iterable[Pair]) -> None:
+    with (
+        open(folder / f"{name}.source", "w", encoding="utf-8", newline="\n") as sources,
+        open(folder / f"{name}.target", "w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for source, target in pairs:
+            sources.write(source + "\n")
+            targets.write(target + "\n")
+
+
+def read_back(folder: Path, name: str) -> Iterator[Pair]:
+    if not (folder / f"{name}.source").stat().st_size:
+        return iter(())  # of one corpus among several nothing may be left
+    return zip(read_lines(folder / f"{name}.source"), read_lines(folder / f"{name}.target"), strict=True)
+
+
+def keep_pairs(folder: Path, name: str, keep: Callable[[Pair], bool]) -> None:
+    """Keep in the files only the pairs for which `keep` is true."""
+    write_pairs(folder, f"{name}.kept", filter(keep, read_back(folder, name)))
+    for side in SIDES:
+        (folder / f"{name}.kept.{side}").replace(folder / f"{name}.{side}")
 
 
 def file_prefix(pair: PairConfig, pairs: Sequence[PairConfig]) -> str:
     return f"{pair.name}." if len(pairs) > 1 else ""
 
 
-def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, bar: Progress) -> Part:
+def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) -> Part:
     """Write the cleaned pairs to train on, and find those to validate with."""
     cleaner = Cleaner(config)
     part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
@@ -91,12 +115,12 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
         sources = {digest(source) for source, _ in part.valid}
     hold_out = HoldOut(config.hold_out, seed, f"the {part.training_corpus}", part.items)
     for name, corpus in zip(part.files, pair.training, strict=True):
-        cleaned = watched(bar, what, cleaner.clean(read_pairs(corpus)))
+        cleaned = watched(what, cleaner.clean(read_pairs(corpus)))
         if config.is_labelled:
-            cleaned = _noting_labels(cleaned, part.labels)
+            cleaned = _collect_labels(cleaned, part.labels)
         if config.folds is not None:
             cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
-        noted = _shown_to(hold_out, cleaned) if pair.valid is None else _noting_sources(cleaned, sources, part.seen)
+        noted = _offer(hold_out, cleaned) if pair.valid is None else _mark_seen(cleaned, sources, part.seen_in_train)
         write_pairs(folder, name, noted)
     part.check_training()
     if pair.valid is None:
@@ -105,14 +129,14 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int, ba
     return part
 
 
-def _shown_to(hold_out: HoldOut, pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _offer(hold_out: HoldOut, pairs: Iterable[Pair]) -> Iterator[Pair]:
     for pair in pairs:
         hold_out.see(pair[0])
         yield pair
 
 
-def _noting_labels(pairs: Iterable[Pair], labels: set[str]) -> Iterator[Pair]:
-    """A rare one may end up in a part that is not trained on, and is one all the same."""
+def _collect_labels(pairs: Iterable[Pair], labels: set[str]) -> Iterator[Pair]:
+    """Also those that occur only in a part that is not trained on."""
     for text, label in pairs:
         labels.add(label)
         yield text, label
@@ -134,7 +158,7 @@ def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
     """Of the held-out pairs one per source is for validation; all of them stay out of training."""
     counts, valid = part.train_counts, dict[str, str]()
 
-    def is_to_train_on(pair: Pair) -> bool:
+    def keep(pair: Pair) -> bool:
         if pair[0] not in hold_out:
             return True
         counts.held_out += 1
@@ -144,7 +168,7 @@ def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
     hold_out.choose()
     before = counts.held_out
     for name in part.files:
-        keep_pairs(folder, name, is_to_train_on)
+        keep_pairs(folder, name, keep)
 
     held_out = counts.held_out - before
     counts.kept -= held_out
@@ -154,8 +178,8 @@ def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
     part.valid_counts = CleaningCounts(read=held_out, kept=len(valid), duplicates=held_out - len(valid))
 
 
-def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:
-    """Pass pairs on and add to `seen` those of `sources` that occur."""
+def _mark_seen(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:
+    """Yield the pairs, and add to `seen` those of `sources` that occur."""
     for pair in pairs:
         source = digest(pair[0])
         if source in sources:
@@ -163,7 +187,7 @@ def _noting_sources(pairs: Iterable[Pair], sources: set[int], seen: set[int]) ->
         yield pair
 
 
-def labels_of(part: Part) -> list[str]:
+def list_labels(part: Part) -> list[str]:
     """All that occur in the training corpus."""
     labels = sorted(part.labels)
     if len(labels) < 2:
@@ -173,9 +197,21 @@ def labels_of(part: Part) -> list[str]:
     return labels
 
 
-def watched(bar: Progress, description: str, items: Iterable[Item]) -> Iterator[Item]:
-    task = bar.add_task(description, total=None)
-    for number, item in enumerate(items, start=1):
-        if number % 1000 == 0:
-            bar.update(task, completed=number)
-        yield item
+@contextmanager
+def counter(description: str) -> Iterator[Callable[[int], None]]:
+    """Shows a count on a terminal. Yields what to call with the number of items so far."""
+    console = progress_console()
+    columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
+    is_hidden = console.quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda count: progress.update(task, completed=count)
+
+
+def watched(description: str, items: Iterable[Item]) -> Iterator[Item]:
+    """The same items, counted while they are read."""
+    with counter(description) as show:
+        for number, item in enumerate(items, start=1):
+            if number % 1000 == 0:
+                show(number)
+            yield item

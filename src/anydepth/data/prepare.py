@@ -1,4 +1,7 @@
-"""From corpora to what training reads: cleaned text, a tokenizer and token files, in one folder."""
+"""From corpora to what training reads: cleaned text, a tokenizer and token files, in one folder.
+
+prepared.json   what they were made from, how much was left out, checksums of all files
+"""
 
 import hashlib
 import json
@@ -10,23 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig
 from anydepth.data.augment import Augmenter
-from anydepth.data.batches import Span
+from anydepth.data.batching import Span
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
-from anydepth.data.decontamination import leave_out_held_out
-from anydepth.data.encoding import Encoding, encode_part
-from anydepth.data.masking import MASK
-from anydepth.data.pair_files import NOTES, notes_of, read_back, read_notes, what_is_prepared
-from anydepth.data.parts import Part, clean_part, file_prefix, labels_of, watched
-from anydepth.data.store import PairStore
-from anydepth.data.tokenizer import Tokenizer, sampled
+from anydepth.data.decontamination import decontaminate
+from anydepth.data.parts import Part, clean_part, file_prefix, list_labels, read_back, watched
+from anydepth.data.shards import Encoding, PairStore, encode_part
+from anydepth.data.tokenizer import MASK, Tokenizer, sample_sentences
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder
+from anydepth.files import atomic_folder, read_json, sha256_of
+
+NOTES = "prepared.json"
 
 
 @dataclass
@@ -63,13 +63,12 @@ def prepare(
     folder: Path,
     seed: int,
     *,
-    show_progress: bool = True,
     tokenizer: Tokenizer | None = None,
     verify: bool = True,
 ) -> Prepared:
-    """Fill `folder`, in one step, or reuse what an equal configuration left there, if every file is as it was.
+    """Fill `folder`, in one step, or reuse what the same configuration left there, if every file is as it was.
 
-    `tokenizer` is that of `config.tokenizer`, if it has been read already. Another process may just have verified.
+    `tokenizer` is that of `config.tokenizer`, if it has been loaded. `verify=False`: another process has just verified.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: choose another folder for the prepared data")
@@ -77,12 +76,8 @@ def prepare(
         notes = read_notes(folder, verify)
         _check_reusable(notes, folder, config, seed)
     else:
-        columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
-        console = Console(stderr=True)
-        visible = show_progress and console.is_terminal
-        bar = Progress(*columns, console=console, transient=True, disable=not visible)
-        with bar, atomic_folder(folder) as work:
-            _fill(config, work, seed, bar, tokenizer)
+        with atomic_folder(folder) as work:
+            _fill(config, work, seed, tokenizer)
         notes = read_notes(folder, verify=False)
     return Prepared(
         folder=folder,
@@ -109,19 +104,19 @@ def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list
     return parts
 
 
-def _fill(config: DataConfig, work: Path, seed: int, bar: Progress, read: Tokenizer | None) -> None:
+def _fill(config: DataConfig, work: Path, seed: int, read: Tokenizer | None) -> None:
     given = _given_tokenizer(config, read)  # refused early if it is not there or not fit
-    parts = [clean_part(config, pair, work, seed, bar) for pair in config.corpora]
-    leave_out_held_out(parts, config.keep_out, work)
-    tokenizer = given or _train_tokenizer(config, parts, work, seed, bar)
+    parts = [clean_part(config, pair, work, seed) for pair in config.corpora]
+    decontaminate(parts, config.keep_out, work)
+    tokenizer = given or _train_tokenizer(config, parts, work, seed)
     (work / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
-    labels = labels_of(parts[0]) if config.is_labelled else []
+    labels = list_labels(parts[0]) if config.is_labelled else []
     for part in parts:
         tag = config.tags.get(part.pair.name)
         tag_id = None if tag is None else tokenizer.id_of(tag)
         first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
-        encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work, bar)
-    notes = notes_of(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
+        encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work)
+    notes = make_notes(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
     if any(len(part.sizes) > 1 for part in parts):
         notes["sizes"] = {part.pair.name: part.sizes for part in parts}
     (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
@@ -153,9 +148,9 @@ def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | 
     return given
 
 
-def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed: int, bar: Progress) -> Tokenizer:
+def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Tokenizer:
     return Tokenizer.train(
-        watched(bar, "sentences for the vocabulary", _sentences(config, parts, work, seed)),
+        watched("sentences for the vocabulary", _sentences(config, parts, work, seed)),
         config.vocabulary,
         sample=config.vocabulary_sample,
         byte_fallback=config.byte_fallback,
@@ -168,15 +163,15 @@ def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed
 
 
 def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
-    """All of one language pair; of several as many of each, whatever their sizes: those of a small one come again."""
+    """All of one language pair; of several the same number of each: those of a small one are repeated."""
     sides = 2 if config.task == "translation" else 1
     of_each = [(side for pair in _augmented(config, part, work, seed) for side in pair[:sides]) for part in parts]
     if len(parts) == 1:
         return of_each[0]
     largest = max(sides * part.train_counts.kept for part in parts)
     share = min(largest, max(1, config.vocabulary_sample // len(parts)))
-    chosen = [text for texts in of_each for text in islice(cycle(sampled(texts, share, seed)), share)]
-    random.Random(seed).shuffle(chosen)  # sentencepiece takes forever where text repeats itself in the same order
+    chosen = [text for texts in of_each for text in islice(cycle(sample_sentences(texts, share, seed)), share)]
+    random.Random(seed).shuffle(chosen)  # sentencepiece is very slow where text repeats itself in the same order
     return iter(chosen)
 
 
@@ -198,7 +193,7 @@ def _check_reusable(notes: dict[str, Any], folder: Path, config: DataConfig, see
         earlier = DataConfig.model_validate(notes.get("data"))
     except ValidationError as error:
         raise UserError(f"{folder} was prepared by another version: delete that folder and run again") from error
-    then, now = what_is_prepared(earlier), what_is_prepared(config)
+    then, now = describe_data(earlier), describe_data(config)
     changed = [f"data.{key}" for key in {**then, **now} if now.get(key) != then.get(key) and key != "tokenizer"]
     if config.tokenizer != earlier.tokenizer and not _same_tokenizer(config.tokenizer, folder):
         changed.append("data.tokenizer")
@@ -206,3 +201,52 @@ def _check_reusable(notes: dict[str, Any], folder: Path, config: DataConfig, see
         changed.append("train.seed")
     if changed:
         raise UserError(f"{folder} was prepared with another {changed[0]}: choose a new folder, or delete this one")
+
+
+def make_notes(config: DataConfig, seed: int, counts: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a prepared folder was made from, how much of it remains, and the checksums of its files."""
+    files = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    return {"data": describe_data(config), "seed": seed, "counts": counts, "files": files}
+
+
+def describe_data(config: DataConfig) -> dict[str, Any]:
+    """The keys that the files depend on, without unused ones that earlier versions do not know."""
+    data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked"})
+    if not config.keep_out:
+        del data["keep_out"]
+    for key in ("augment", "character_coverage", "required_characters", "split_digits"):
+        if not data[key]:
+            del data[key]
+    if config.folds is None:
+        del data["folds"], data["fold"]
+    in_pairs = [pair[key] or {} for pair in data["pairs"] for key in ("train", "valid")]
+    if not config.pairs:
+        del data["pairs"]
+    every = (one for given in (data["train"] or {}, data["valid"] or {}, *in_pairs) for one in _as_list(given))
+    for corpus in every:
+        corpus.pop("weight", None)  # it concerns training only
+        if corpus.get("text") is None and not config.pairs:
+            corpus.pop("text", None)
+        if corpus.get("labelled") is None:
+            for key in ("labelled", "text_column", "label_column"):
+                corpus.pop(key, None)
+    return data
+
+
+def _as_list(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def read_notes(folder: Path, verify: bool) -> dict[str, Any]:
+    """The notes of a prepared folder, once every file they name is found to be there, and to be whole."""
+    if not (folder / NOTES).exists():
+        raise UserError(f"{folder} holds something other than prepared data: choose another folder")
+    advice = f"delete {folder} and run again"
+    notes = read_json(folder / NOTES, advice)
+    files, counts = notes.get("files"), notes.get("counts")
+    if not isinstance(files, dict) or not isinstance(counts, dict) or "train" not in counts:
+        raise UserError(f"{folder / NOTES} is damaged: {advice}")
+    for name, expected in files.items():
+        if not (folder / name).is_file() or (verify and sha256_of(folder / name) != expected):
+            raise UserError(f"{folder / name} is damaged: {advice}")
+    return notes

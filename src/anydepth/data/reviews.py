@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anydepth.data.cleaning import digest, normalise
+from anydepth.data.cleaning import digest
+from anydepth.data.corpus import normalise
 from anydepth.data.packages import Package
 
 PACKAGE = Package(

@@ -21,7 +21,7 @@ from anydepth.infer.decoding import Candidate, SearchOptions, length_penalty
 from anydepth.infer.engine import SearchBatch
 from anydepth.infer.loaded import LoadedModel
 from anydepth.infer.search import Found
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 # With none at all CTranslate2 stops as soon as the best of the beam has ended; ours is put on afterwards.
 NEXT_TO_NO_PENALTY = 1e-9

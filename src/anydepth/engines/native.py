@@ -25,7 +25,7 @@ from anydepth.infer.decoding import Candidate, SearchOptions
 from anydepth.infer.engine import SearchBatch
 from anydepth.infer.search import Found
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 Ints = NDArray[np.int32]
 

@@ -16,7 +16,7 @@ from anydepth.errors import UserError
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.engine import SearchBatch
 from anydepth.infer.search import Found, run
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 QUIET = 3
 

@@ -16,8 +16,16 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import now
 from anydepth.infer.translator import Translator
-from anydepth.selectors.calibration import Calibration, Conditions, DepthCost, machine_key
-from anydepth.selectors.cost import LengthCost, by_layers, sentences_per_batch, typical_seconds
+from anydepth.selectors.calibration import (
+    Calibration,
+    CalibrationConditions,
+    DepthCost,
+    LengthCost,
+    by_layers,
+    machine_key,
+    sentences_per_batch,
+    typical_seconds,
+)
 
 WARM_UP_SENTENCES = 4
 Advance = Callable[[int], None]
@@ -56,7 +64,7 @@ def calibrate(
     )
     with bar(console or Console(stderr=True), "calibrate", plan.work * repeats) as advance:
         plan.carry_out(repeats, advance)
-    conditions = Conditions(
+    conditions = CalibrationConditions(
         machine=machine_key(),
         device=str(next(translator.model.parameters()).device),
         threads=translator.engine.threads,

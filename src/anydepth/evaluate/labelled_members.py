@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anydepth.artifact.model import load_classifier, resolve, short_name
-from anydepth.data.labelled import read_labelled
+from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
 from anydepth.word_depths.table import WordDepths

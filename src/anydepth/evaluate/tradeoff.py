@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydepth.evaluate.depth_table import Chosen, EveryDepth
-from anydepth.selectors.cost import LengthCost
+from anydepth.selectors.calibration import LengthCost
 
 Seconds = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from anydepth.data import Tokenizer
 from anydepth.evaluate.bar import bar
 from anydepth.infer.translator import Translator
 from anydepth.selectors import Selector
-from anydepth.selectors.cost import typical_seconds
+from anydepth.selectors.calibration import typical_seconds
 
 WARM_UP_SENTENCES = 4
 PASSES = 3

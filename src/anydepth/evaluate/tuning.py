@@ -8,13 +8,13 @@ import numpy as np
 
 from anydepth.evaluate.thresholds import value_thresholds
 from anydepth.evaluate.tradeoff import TradeOff
-from anydepth.selectors.learnt import LearntSelector, Scores
+from anydepth.selectors.learned import LearnedSelector, Scores
 
 SLOPES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LENGTH_POWERS = (0.0, 0.5, 1.0)
 
 
-def tuned(selector: LearntSelector, sources: Sequence[Sequence[int]], tradeoff: TradeOff) -> LearntSelector:
+def tuned(selector: LearnedSelector, sources: Sequence[Sequence[int]], tradeoff: TradeOff) -> LearnedSelector:
     """With the mean quality of each depth, how far a sentence deviates, and how its length counts.
 
     A network that foresees chrF or likelihood knows which sentences gain from depth, not how much BLEU that is. The
@@ -34,7 +34,7 @@ def tuned(selector: LearntSelector, sources: Sequence[Sequence[int]], tradeoff: 
     return selector.rescaled(mean_k, tradeoff.bleu_k, slope).with_length_power(length_power)
 
 
-def _above(selector: LearntSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: TradeOff) -> float:
+def _above(selector: LearnedSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: TradeOff) -> float:
     """Mean difference in BLEU to random mixtures that take as long."""
     rows = np.arange(len(lengths))
 

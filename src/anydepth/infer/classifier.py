@@ -20,8 +20,7 @@ from anydepth.errors import UserError
 from anydepth.infer.loaded import LoadedModel
 from anydepth.model import Transformer
 from anydepth.model.stack import TokenDepths as Depths
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
 from anydepth.model import DecoderCache, Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 SMALL = 2**14  # below so many logits a plain top-k is as fast
 

@@ -9,7 +9,7 @@ from anydepth.depth import SubNetwork
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.search import Found, search_each
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 
 class SearchBatch(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 
 class LoadedModel:

@@ -9,7 +9,7 @@ from anydepth.infer.beam import beam_search
 from anydepth.infer.decoding import Candidate, Decoding, Encoded, SearchOptions, Steps, encode
 from anydepth.infer.greedy import greedy
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 Found = list[list[Candidate]]
 

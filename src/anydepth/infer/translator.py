@@ -19,8 +19,8 @@ from anydepth.infer.options import TranslationOptions
 from anydepth.model import Transformer
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import within_budget
-from anydepth.selectors.learnt import LearntSelector
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.selectors.learned import LearnedSelector
+from anydepth.word_depths.table import TokenDepths
 
 AUTO = "auto"
 Depth = str | Sequence[str] | Selector | None
@@ -39,7 +39,7 @@ class Translator(LoadedModel):
         menu: DepthMenu,
         languages: tuple[str, str] = ("source", "target"),
         folder: Path | None = None,
-        find_selector: Callable[[], LearntSelector | None] = lambda: None,
+        find_selector: Callable[[], LearnedSelector | None] = lambda: None,
         pairs: Sequence[LanguagePair] = (),
         tag: str | None = None,
         token_depths: TokenDepths | None = None,
@@ -107,7 +107,7 @@ class Translator(LoadedModel):
         return None
 
     @cached_property
-    def selector(self) -> LearntSelector | None:
+    def selector(self) -> LearnedSelector | None:
         """Its own, behind `auto`."""
         return self._find_selector()
 

@@ -1,5 +1,12 @@
-"""What picks the depth: a latency budget, or a learnt choice per sentence. Training it is an objective's business."""
+"""What picks a depth: a `Selector` maps inputs to entries of the menu."""
 
-from anydepth.selectors.selector import Selector
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Selector"]
+
+@runtime_checkable
+class Selector(Protocol):
+    """Decoding asks it once for all the sentences that are translated together."""
+
+    def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        """The name of a menu entry for each source, given as token ids that end in EOS."""

@@ -1,19 +1,21 @@
-"""A time budget: the best depth whose expected time per sentence is within it."""
+"""A time budget: the best depth, or trade-off of the learned selector, whose expected time is within it."""
 
 import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
+import numpy as np
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.model import Transformer
-from anydepth.selectors.calibration import Calibration, find, of_machine
-from anydepth.selectors.cost import Cost, LengthCost
+from anydepth.selectors.calibration import Calibration, Cost, LengthCost, find, of_machine
+
+if TYPE_CHECKING:  # neither needs more of torch than the translator has loaded
+    from anydepth.model import Transformer
+    from anydepth.selectors.learned import LearnedSelector
 
 HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
@@ -23,7 +25,7 @@ Say = Callable[[str], None]
 
 
 class Runs(Protocol):
-    """What it needs to know of an engine."""
+    """What a budget needs of an engine."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +37,7 @@ class Runs(Protocol):
 class Measured(Protocol):
     """What a budget needs of a Translator."""
 
-    model: Transformer
+    model: "Transformer"
     menu: DepthMenu
     folder: Path | None
     languages: tuple[str, str]
@@ -67,8 +69,8 @@ def parse_budget(text: str) -> float:
 class BudgetSelector:
     """All sources of a call get one depth: the best in BLEU whose mean expected time over them is within the budget.
 
-    A few sentences, typed in or the last of a file, do not tell how long sentences are: where they are known, the
-    `usual_lengths` then count in their place. `measured_on` names the test set of the qualities in what it says.
+    A few sentences, typed in or the last of a file, say little about how long sentences are: the `usual_lengths`, where
+    known, then count instead. `measured_on` names the test set of the qualities, for messages.
     """
 
     def __init__(
@@ -85,11 +87,11 @@ class BudgetSelector:
             raise UserError("a budget needs the cost and the quality of the same depths, and of one at least")
         self.costs, self.quality, self.budget = dict(costs), dict(quality), budget
         self.measured_on, self.usual_lengths = measured_on, usual_lengths
-        self.has_begun = False  # what has begun is not refused any more
+        self.has_begun = False  # once begun, nothing is refused any more
         self.depth: str | None = None
         self.expected = math.nan  # seconds per sentence, once it has chosen
         self._say = say or (lambda line: None)
-        self._has_said_too_slow = False
+        self._has_warned = False
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
         """A menu entry for each source, token ids that end in EOS. Empty ones take no time and do not count."""
@@ -116,18 +118,61 @@ class BudgetSelector:
         return f"depth {depth}: {time}, BLEU {self.quality[depth]:.1f}{on}"
 
     def _refuse_or_warn(self, fastest: str, seconds: float, many: int) -> None:
-        """A budget that the first sentences cannot meet is a mistake; amid a stream it is a few long sentences."""
+        """A budget that the first sentences cannot meet is a mistake; within a stream it is a few long sentences."""
         if not self.has_begun:
             raise UserError(
                 f"a budget of {in_ms(self.budget)} ms per sentence is below the fastest depth, {fastest}, which takes "
-                f"{in_ms(seconds)} ms per sentence: give at least --budget {in_ms(seconds, round_up=True)}ms"
+                f"{in_ms(seconds)} ms per sentence: give a budget of at least {in_ms(seconds, round_up=True)}ms"
             )
-        if not self._has_said_too_slow:
+        if not self._has_warned:
             self._say(
                 f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per sentence, more than the budget of "
                 f"{in_ms(self.budget)} ms, for the next {many:,} sentences"
             )
-        self._has_said_too_slow = True
+        self._has_warned = True
+
+
+class AutoWithinBudget:
+    """Of the learned selector's measured trade-offs, the best whose expected time is within the budget.
+
+    Where none fits, `fixed` chooses one depth for all, or refuses the budget.
+    """
+
+    def __init__(self, selector: "LearnedSelector", fixed: BudgetSelector, say: Callable[[str], None]) -> None:
+        self.selector, self.fixed, self._say = selector, fixed, say
+        self._by_quality = sorted(selector.points, key=lambda point: (-point.bleu, point.cost))
+        self._last_threshold: float | None = None
+
+    def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        scores_nk = self.selector.scores(sources)
+        lengths_n = np.array([len(source) for source in sources])
+        for point in self._by_quality:
+            picked_n = self.selector.pick(scores_nk, lengths_n, point.threshold)
+            names = [self.selector.depths[k] for k in picked_n]
+            expected = self._expected(names, lengths_n.tolist())
+            if expected is not None and expected <= self.fixed.budget:
+                self._announce(point.threshold, expected)
+                self.fixed.has_begun = True
+                return names
+        if self._last_threshold is not None or not self.fixed.has_begun:
+            self._say("no trade-off of the selector is within the budget: one depth for all instead")
+            self._last_threshold = None
+        return self.fixed.choose(sources)
+
+    def _expected(self, names: list[str], lengths: list[int]) -> float | None:
+        """Mean seconds per sentence, those of one depth in batches of their own; None if a depth was never timed."""
+        groups: dict[str, list[int]] = {}
+        for name, length in zip(names, lengths, strict=True):
+            groups.setdefault(name, []).append(length)
+        if not groups.keys() <= self.fixed.costs.keys():
+            return None
+        return sum(len(group) * self.fixed.costs[name].seconds(group) for name, group in groups.items()) / len(lengths)
+
+    def _announce(self, threshold: float, expected: float) -> None:
+        if threshold != self._last_threshold:
+            within = f"within {in_ms(self.fixed.budget)} ms"
+            self._say(f"depth auto, threshold {threshold:.3g}: expects {in_ms(expected)} ms per sentence {within}")
+        self._last_threshold = threshold
 
 
 def within_budget(
@@ -146,18 +191,19 @@ def within_budget(
     command = _command(translator, device, threads, beam, batch_size) + _other_conditions(others)
     swept = [entry for entry in translator.menu if "seconds_per_sentence" in entry.cost and "bleu" in entry.quality]
     if not swept:
-        raise UserError(f"no depth of this model has been timed here, so that no budget can be kept: run {command}")
+        raise UserError(f"no depth of this model has been timed here, so no budget can be kept: run {command}")
     on = translator.menu.measured_on
     if (on.get("batch_size", batch_size) == 1) != (batch_size == 1):
         raise UserError(
-            f"the times of this model's sweep are of batches of {on['batch_size']}, not {batch_size}, and say nothing "
-            f"of those: run {command}"
+            f"the times of this model's sweep are of batches of {on['batch_size']}, which do not apply to batches of "
+            f"{batch_size}: run {command}"
         )
     swept_on = str(on.get("engine", "torch"))
-    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device == "cpu"  # the slowest: others keep it, too
+    # PyTorch is the slowest on a CPU: other engines stay within its times.
+    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device == "cpu"
     if swept_on != engine and not bound:
         raise UserError(
-            f"the times of this model's sweep are those of {swept_on}, and say nothing of {engine}: run {command}"
+            f"the times of this model's sweep were measured on {swept_on} and do not apply to {engine}: run {command}"
         )
     slower = f", and {engine} is faster: a deeper one may fit as well" if swept_on != engine else ""
     say(
@@ -179,8 +225,8 @@ def _by_calibration(
     calibrated = calibration.conditions.batch_size
     if batch_size > 1 and not calibrated / 2 <= batch_size <= 2 * calibrated:
         say(
-            f"the calibration is of batches of {calibrated}, not {batch_size}, and the time an estimate: "
-            f"`anydepth calibrate` with --batch-size {batch_size} makes it exact"
+            f"the calibration is of batches of {calibrated}, not {batch_size}, so the time is an estimate: "
+            f"`anydepth calibrate --batch-size {batch_size}` makes it exact"
         )
     known = [name for name in menu.names if name in calibration.depths]
     costs = calibration.costs(batch_size)
@@ -206,9 +252,15 @@ def _command(translator: Measured, device: str, threads: int, beam: int, batch_s
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
     command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
-    if device == "cpu" and torch.cuda.is_available():
+    if device == "cpu" and _has_gpu():
         command += " --device cpu"
     return f"`{command}`"
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _other_conditions(calibrations: Sequence[Calibration]) -> str:

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anydepth.objectives.base import Loss, Objective
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.labelled import Labelled, LabelledBatch, best_depths, share_of_labels, split_level, variances
-from anydepth.selectors.network import DepthPredictor
+from anydepth.selectors.data import SelectorBatch, SelectorData, best_depths, label_shares, variances
+from anydepth.selectors.learned import split_level
+from anydepth.selectors.network import DepthPredictor, SelectorConfig
 
-# How good the deepest depth is does not change the choice among depths; it is learnt beside the differences so that
-# people can be told what chrF to expect.
+# How good the deepest depth is does not change the choice among depths; it is learned too, so that users can be told
+# what chrF to expect.
 LEVEL_WEIGHT = 0.1
 SMALLEST_VARIANCE = 0.01  # in squared points of chrF: below it there is nothing to learn
 
@@ -20,11 +20,11 @@ SMALLEST_VARIANCE = 0.01  # in squared points of chrF: below it there is nothing
 class SelectionObjective(Objective):
     """A loss of what the network gives for each sentence and depth."""
 
-    def forward(self, model: DepthPredictor, batch: LabelledBatch, step: int) -> Loss:
-        return self.loss_of(model(batch.inputs), batch.quality_bk, batch.weight_b)
+    def forward(self, model: DepthPredictor, batch: SelectorBatch, step: int) -> Loss:
+        return self.compute_loss(model(batch.inputs), batch.quality_bk, batch.weight_b)
 
     @abstractmethod
-    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
+    def compute_loss(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The mean over the sentences, each counting its weight."""
 
 
@@ -38,7 +38,7 @@ class DepthLabels(SelectionObjective):
         self.beta, self.mix = beta, mix
         self.register_buffer("delta_k", (1 - share_k) ** alpha, persistent=False)
 
-    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
+    def compute_loss(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The network gives logits."""
         labels_bk = best_depths(quality_bk)
         bce = _mean(self.cross_entropy(output_bk, labels_bk).mean(1), weight_b)
@@ -61,8 +61,8 @@ class DepthLabels(SelectionObjective):
 class DepthValues(SelectionObjective):
     """The chrF of each depth, as that of the deepest and the differences to it, sentences weighted by length.
 
-    Errors are squared, for it is the mean that counts: most differences are 0, so that a more tolerant loss would
-    learn the median, and find all depths alike. In units of the variance: 1 is what the mean of all sentences gives.
+    Errors are squared because the mean counts: most differences are 0, so a more tolerant loss would learn the median,
+    and find all depths alike. In units of the variance: 1 is what the mean of all sentences gives.
     """
 
     def __init__(self, deepest: int, variance_k: Tensor, level_weight: float = LEVEL_WEIGHT) -> None:
@@ -72,7 +72,7 @@ class DepthValues(SelectionObjective):
         rest = float(variance_k.sum() - variance_k[deepest])
         self.difference_variance = max(SMALLEST_VARIANCE, rest)
 
-    def loss_of(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
+    def compute_loss(self, output_bk: Tensor, quality_bk: Tensor, weight_b: Tensor) -> Loss:
         """The network gives what `split_level` makes of chrF."""
         error_bk = (output_bk - split_level(quality_bk, self.deepest)) ** 2
         level_b = error_bk[:, self.deepest]
@@ -83,21 +83,21 @@ class DepthValues(SelectionObjective):
         return Loss(total, parts)
 
 
-def selection_objective(config: SelectorConfig, data: Labelled) -> SelectionObjective:
+def make_objective(config: SelectorConfig, data: SelectorData) -> SelectionObjective:
     """The loss that `config` asks for, with the statistics of the training data."""
     if config.kind == "labels":
-        return DepthLabels(share_of_labels(data), config.alpha, config.beta, config.mix)
+        return DepthLabels(label_shares(data), config.alpha, config.beta, config.mix)
     return DepthValues(data.deepest, variances(data)[1])
 
 
-def yardstick(config: SelectorConfig, data: Labelled) -> SelectionObjective:
+def comparison_objective(config: SelectorConfig, data: SelectorData) -> SelectionObjective:
     """The loss that configurations are compared by.
 
     The paper compares each by its own alpha, beta and lambda, but a smaller loss may then only be a milder one. Of
     values, only the differences count: they alone decide.
     """
     if config.kind == "labels":
-        return DepthLabels(share_of_labels(data), alpha=0.0, beta=1.0, mix=0.5)
+        return DepthLabels(label_shares(data), alpha=0.0, beta=1.0, mix=0.5)
     return DepthValues(data.deepest, variances(data)[1], level_weight=0.0)
 
 

@@ -1,9 +1,15 @@
-"""Training and validating a selector of depths, with the one trainer."""
+"""Trains selectors, with the one trainer: a network, the best of several, a network tuned further."""
 
+import copy
 import hashlib
 import json
+import logging
+import random
 import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +19,193 @@ from torch import Tensor
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
+from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.files import only_process, write_atomically
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.labelled import Labelled, LabelledStream, best_depths, split_level
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.objective import SelectionObjective, selection_objective, yardstick
-from anydepth.selectors.reading import Reader
+from anydepth.infer.translator import Translator
+from anydepth.progress import progress_bar, progress_console
+from anydepth.selectors.calibration import LengthCost
+from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, standardise
+from anydepth.selectors.learned import LearnedSelector, split_level
+from anydepth.selectors.network import DepthPredictor, Kind, Reader, SelectorConfig
+from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Trainer
 from anydepth.train.validation import Validation
 
+log = logging.getLogger(__name__)
+
 VALIDATIONS = 20
 RECORD = "selector.json"
 WHAT_A_RUN_WRITES = ("checkpoints", "tensorboard", "log.jsonl")
+# Only networks that choose in a few hundredths of the time of the shallowest depth: where quality rises steeply with
+# time, a network that predicts a little better costs more than it gains (docs/lab-notes.md).
+OF_WORDS = {
+    "rate": (3e-4, 1e-3, 3e-3),
+    "dropout": (0.1, 0.3, 0.5),
+    "weight_decay": (0.01, 0.1),
+}
+SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
+    "labels": {
+        "layers": (1, 2),
+        "heads": (2, 4),
+        "alpha": (0.0, 0.5, 1.0),
+        "beta": (0.5, 1.0, 2.0),
+        "mix": (0.25, 0.5, 0.75),
+    },
+    "values": OF_WORDS,
+    "likelihood": OF_WORDS,
+}
+FINE_TUNING_RATE = 0.1  # of the rate that it was trained with
+
+
+def fit_selector(
+    translator: Translator,
+    table: EveryDepth,
+    relative_costs: Sequence[LengthCost],
+    config: SelectorConfig,
+    run: Path,
+    valid: EveryDepth,
+) -> tuple[LearnedSelector, float]:
+    """Train a selector in the folder `run`, or go on where that stopped; return it and its validation loss.
+
+    The loss is that of `comparison_objective`: it compares selectors of one kind on one validation set.
+    """
+    _check_depths(translator, table, valid, relative_costs)
+    data, held_out = (SelectorData.from_table(translator, one, config.kind) for one in (table, valid))
+    torch.manual_seed(config.seed)
+    read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+    network = DepthPredictor(config, translator.model, len(table.depths))
+    standardise(network, data, torch.tensor([read.features(source) for source in data.sources]))
+    task = SelectorTask(translator.fingerprint, network.to(read.device), read, data, held_out)
+    loss = train_selector(task, config, run)
+    return LearnedSelector(network, read, table.depths, relative_costs, float(data.lengths_n.mean())), loss
+
+
+def fine_tune(
+    translator: Translator,
+    selector: LearnedSelector,
+    table: EveryDepth,
+    run: Path,
+    valid: EveryDepth,
+    epochs: int = 3,
+) -> tuple[LearnedSelector, float]:
+    """Train a selector further, for a few epochs and more gently, on a table nearer to its use, such as a dev set's."""
+    _check_depths(translator, table, valid, selector.relative_cost_k)
+    if table.depths != selector.depths:
+        raise UserError("the table has other depths than the selector: translate with the model that it is for")
+    config, network = selector.config, copy.deepcopy(selector.network)
+    data, held_out = (SelectorData.from_table(translator, one, config.kind) for one in (table, valid))
+    batches = SelectorStream(data, config.kind, selector.read, config.batch_tokens, config.seed).batches_in(0)
+    steps = max(1, epochs * batches // config.accumulate)
+    config = config.model_copy(update={"rate": config.rate * FINE_TUNING_RATE, "steps": steps})
+    task = SelectorTask(translator.fingerprint, network, selector.read, data, held_out)
+    loss = train_selector(task, config, run)
+    threshold, costs = selector.threshold, selector.relative_cost_k
+    return LearnedSelector(network, selector.read, table.depths, costs, selector.mean_length, threshold), loss
+
+
+def search_selector(
+    translator: Translator,
+    train: EveryDepth,
+    valid: EveryDepth,
+    relative_costs: Sequence[LengthCost],
+    base: SelectorConfig,
+    folder: Path,
+    trials: int = 3,
+) -> tuple[SelectorConfig, LearnedSelector]:
+    """The best of several configurations, `base` and others, on the validation set.
+
+    Trials that are finished are not trained again.
+    """
+    tried: list[tuple[float, SelectorConfig, LearnedSelector]] = []
+    with progress_bar(f"selectors tried ({base.kind})", trials) as advance, quiet_training():
+        for number, config in enumerate(candidates(base, translator.model.config.width, trials), start=1):
+            run = folder / "search" / f"{base.kind}-{number}"
+            selector, loss = fit_selector(translator, train, relative_costs, config, run, valid)
+            tried.append((loss, config, selector))
+            advance(1)
+    loss, config, selector = min(tried, key=lambda trial: trial[0])
+    chosen = ", ".join(f"{key} {getattr(config, key)}" for key in SPACES[base.kind])
+    log.info(f"best of {len(tried)}: {chosen} (validation loss {loss:.4f})")
+    return config, selector
+
+
+@contextmanager
+def quiet_training() -> Iterator[None]:
+    """Without the trainer's messages: one bar for many networks says more."""
+    trainer = logging.getLogger("anydepth.train")
+    level = trainer.level
+    trainer.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        trainer.setLevel(level)
+
+
+def candidates(base: SelectorConfig, width: int, trials: int) -> list[SelectorConfig]:
+    """`base` and others of the search space, sampled by its seed; more trials begin with the same ones."""
+    space = SPACES[base.kind]
+    combinations = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+    random.Random(base.seed).shuffle(combinations)
+    base = _fit_width(base, width)
+    others = [_fit_width(base.model_copy(update=changes), width) for changes in combinations]
+    return list(dict.fromkeys([base, *others]))[:trials]
+
+
+def _fit_width(config: SelectorConfig, width: int) -> SelectorConfig:
+    """No larger than makes sense beside a model of that width, with heads that divide it."""
+    heads = next(heads for heads in range(config.heads, 0, -1) if width % heads == 0)
+    return config.model_copy(update={"heads": heads, "ffn": min(config.ffn, 4 * width)})
+
+
+def _check_depths(
+    translator: Translator, table: EveryDepth, valid: EveryDepth, relative_costs: Sequence[LengthCost]
+) -> None:
+    if table.depths != valid.depths or set(table.depths) - set(translator.menu.names):
+        raise UserError("the tables of every depth are not of this model: translate with it again")
+    if len(relative_costs) != len(table.depths):
+        raise UserError(f"there are {len(table.depths)} depths but {len(relative_costs)} costs: give one for each")
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """Who is trained, on what. `model` is the fingerprint of the translation model, which is not trained."""
+class SelectorTask:
+    """A network and the data to train it on. `model` is the fingerprint of the translation model, which stays fixed."""
 
     model: str
     network: DepthPredictor
     read: Reader
-    train: Labelled
-    valid: Labelled
+    train: SelectorData
+    valid: SelectorData
 
 
-def train_selector(lesson: Lesson, config: SelectorConfig, run: Path, console: Console) -> float:
+def train_selector(task: SelectorTask, config: SelectorConfig, run: Path) -> float:
     """Leave the network with its finished weights, and return its validation loss."""
-    network, device = lesson.network, lesson.read.device
+    network, device = task.network, task.read.device
     stream, valid_stream = (
-        LabelledStream(data, config.kind, lesson.read, config.batch_tokens, config.seed)
-        for data in (lesson.train, lesson.valid)
+        SelectorStream(data, config.kind, task.read, config.batch_tokens, config.seed)
+        for data in (task.train, task.valid)
     )
-    validator = SelectionValidator(valid_stream, yardstick(config, lesson.train).to(device), lesson.train.deepest)
-    objective = selection_objective(config, lesson.train).to(device)
-    unit = "sentences" if config.kind == "labels" else "sub-words"
-    identity = _identity(lesson, config)
+    validator = SelectionValidator(
+        valid_stream, comparison_objective(config, task.train).to(device), task.train.deepest
+    )
+    objective = make_objective(config, task.train).to(device)
+    unit = "sentences" if config.kind == "labels" else "subwords"
+    identity = _identity(task, config)
     with only_process(run, "training a selector"):
         _start_over_if_changed(run, identity)
         data = hashlib.sha256(identity.encode()).hexdigest()
-        trainer = Trainer(network, objective, stream, validator, _train_config(config), run, data, console, unit)
+        trainer = Trainer(network, objective, stream, validator, _train_config(config), run, data, _console(), unit)
         finished = average_checkpoints(run, trainer.fit())
     network.load_state_dict(finished, strict=False)  # its constants are not trained
     network.eval()
     if config.kind != "labels":
         validator.shrink(network)
     return -validator.run(network).score
+
+
+def _console() -> Console:
+    is_quiet = not logging.getLogger("anydepth.train").isEnabledFor(logging.INFO)
+    return Console(quiet=True) if is_quiet else progress_console()
 
 
 def _train_config(config: SelectorConfig) -> TrainConfig:
@@ -83,23 +229,23 @@ def _train_config(config: SelectorConfig) -> TrainConfig:
     )
 
 
-def _identity(lesson: Lesson, config: SelectorConfig) -> str:
-    """What a run must have in common with this one to be gone on with."""
+def _identity(task: SelectorTask, config: SelectorConfig) -> str:
+    """A run is resumed if this is the same."""
     start = hashlib.sha256()
-    for value in lesson.network.state_dict().values():
+    for value in task.network.state_dict().values():
         start.update(value.detach().cpu().numpy().tobytes())
     parts = {
         "config": config.model_dump(),
-        "model": lesson.model,
+        "model": task.model,
         "start": start.hexdigest(),
-        "train": lesson.train.fingerprint,
-        "valid": lesson.valid.fingerprint,
+        "train": task.train.fingerprint,
+        "valid": task.valid.fingerprint,
     }
     return json.dumps(parts, indent=1) + "\n"
 
 
 def _start_over_if_changed(run: Path, identity: str) -> None:
-    """Training takes minutes: what was begun otherwise is thrown away rather than refused."""
+    """Training takes minutes: a run that was begun with other settings is deleted rather than refused."""
     record = run / RECORD
     there = [run / name for name in WHAT_A_RUN_WRITES if (run / name).exists()]
     if there and not record.exists():
@@ -118,13 +264,13 @@ def _start_over_if_changed(run: Path, identity: str) -> None:
 class SelectionValidator:
     """`objective` is the loss to validate by, which need not be the one to train by."""
 
-    stream: LabelledStream
+    stream: SelectorStream
     objective: SelectionObjective
     deepest: int
 
     def run(self, network: DepthPredictor) -> Validation:
         output_nk, quality_nk, weight_n = self._outputs(network)
-        loss = self.objective.loss_of(output_nk, quality_nk, weight_n)
+        loss = self.objective.compute_loss(output_nk, quality_nk, weight_n)
         values: dict[str, Any] = {"loss": float(loss.total), **{name: float(v) for name, v in loss.parts.items()}}
         if network.config.kind == "labels":
             found, text = _found(output_nk, quality_nk)
@@ -136,23 +282,23 @@ class SelectionValidator:
     def shrink(self, network: DepthPredictor) -> None:
         """Draw what it says of differences towards their means, as far as unseen sentences ask for it.
 
-        The largest of several uncertain figures is most often one that is too large, and the choice goes by the
+        The largest of several uncertain features is most often one that is too large, and the choice goes by the
         largest. The factor is the slope of the truth over what was foreseen, less its standard error, from 0 to 1: a
         network that foresees nothing ends up with the means, which is one depth for all.
         """
         output_nk, quality_nk, weight_n = self._outputs(network)
         others = torch.arange(len(network.offset_k), device=output_nk.device) != self.deepest
-        foreseen_nk = (output_nk - network.offset_k)[:, others]
+        predicted_nk = (output_nk - network.offset_k)[:, others]
         truth_nk = (split_level(quality_nk, self.deepest) - network.offset_k)[:, others]
-        spread = (weight_n * (foreseen_nk**2).sum(1)).sum().clamp(min=1e-9)
-        slope = (weight_n * (foreseen_nk * truth_nk).sum(1)).sum() / spread
+        spread = (weight_n * (predicted_nk**2).sum(1)).sum().clamp(min=1e-9)
+        slope = (weight_n * (predicted_nk * truth_nk).sum(1)).sum() / spread
         # The depths of a sentence err together, so that only sentences count as independent.
-        error_n = weight_n * (foreseen_nk * (truth_nk - slope * foreseen_nk)).sum(1)
+        error_n = weight_n * (predicted_nk * (truth_nk - slope * predicted_nk)).sum(1)
         network.scale_k[others] *= (slope - (error_n**2).sum().sqrt() / spread).clamp(0, 1)
 
     @torch.no_grad()
     def _outputs(self, network: DepthPredictor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the network gives, chrF and weights, of all the sentences."""
+        """The outputs of the network, the quality and the weight of all sentences."""
         was_training, device = network.training, network.offset_k.device
         network.eval()
         batches = [(network(batch.inputs), batch.quality_bk, batch.weight_b) for batch in self.stream.all()]
@@ -171,7 +317,7 @@ def _found(output_nk: Tensor, quality_nk: Tensor) -> tuple[dict[str, float], str
 
 
 def _explained(output_nk: Tensor, split_nk: Tensor, weight_n: Tensor, deepest: int) -> tuple[dict[str, float], str]:
-    """R squared: the share of the variance between sentences that is foreseen; 0 if nothing has been learnt."""
+    """R squared: the share of the variance between sentences that is predicted; 0 if nothing has been learnt."""
     weight_n1 = (weight_n / weight_n.sum())[:, None]
     error_k = (weight_n1 * (split_nk - output_nk) ** 2).sum(0)
     variance_k = (weight_n1 * (split_nk - (weight_n1 * split_nk).sum(0)) ** 2).sum(0)

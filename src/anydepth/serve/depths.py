@@ -11,8 +11,7 @@ from anydepth.export.sample import Sample
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import AUTO, Translator
 from anydepth.selectors.budget import BudgetSelector, in_ms
-from anydepth.selectors.calibration import find
-from anydepth.selectors.cost import LengthCost, by_layers
+from anydepth.selectors.calibration import LengthCost, by_layers, find
 from anydepth.serve.settings import Settings
 
 TIMED, ROUNDS = 6, 3

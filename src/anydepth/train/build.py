@@ -21,7 +21,7 @@ from anydepth.data import (
     masked_batches,
 )
 from anydepth.data.augment import AugmentedStore, Augmenter
-from anydepth.data.encoding import Encoding
+from anydepth.data.shards import Encoding
 from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
 from anydepth.objectives import Finished, TranslationObjective
@@ -29,8 +29,7 @@ from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
 from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
 from anydepth.word_depths.mutual_information import mi_depths
-from anydepth.word_depths.table import WordDepths
-from anydepth.word_depths.token_depths import DepthStream, TokenDepths
+from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths
 
 VALIDATION_BATCH = 64
 PRUNED = "pruned"

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from anydepth.config import ModelConfig
-from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
+from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model.bert_family import EMBEDDING
 from anydepth.model.pretrained import read_pretrained

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from anydepth.data.batches import Share
+from anydepth.data.batching import Share
 from anydepth.errors import UserError
 from anydepth.model.device import choose_device
 from anydepth.model.stack import Stack

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import nn
 
 from anydepth.config import TrainConfig
-from anydepth.data.batches import Share
+from anydepth.data.batching import Share
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective, ParameterGroup
 from anydepth.train import checkpoint as ckpt

@@ -18,7 +18,7 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.word_depths.token_depths import TokenDepths
+from anydepth.word_depths.table import TokenDepths
 
 Figures = dict[str, float]
 DIGITS = {"bleu": 2, "perplexity": 3, "nll": 4, "accuracy": 2}

@@ -1,4 +1,4 @@
-"""Depths from mutual information: a word that tells much of the label needs few layers (Liu et al. 2021, Eq. 2 and 3).
+"""Depths from mutual information: an informative word needs few layers (Liu et al. 2021, Eq. 2 and 3).
 
 Shapes: w words.
 """
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass
-class Counts:
+class WordCounts:
     """`present`: in how many texts of a label a word is. `occurrences`: how often a word is in all texts together."""
 
     texts: Counter[str] = field(default_factory=Counter)  # of each label
@@ -31,9 +31,9 @@ class Counts:
     occurrences: Counter[str] = field(default_factory=Counter)
 
 
-def count_words(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """Count in one pass over (text, label). What it keeps grows with the vocabulary alone."""
-    counts = Counts()
+def count_words(pairs: Iterable[tuple[str, str]]) -> WordCounts:
+    """Count in one pass over (text, label). Memory grows with the vocabulary alone."""
+    counts = WordCounts()
     for text, label in pairs:
         words = split_words(text)
         counts.texts[label] += 1
@@ -42,13 +42,13 @@ def count_words(pairs: Iterable[tuple[str, str]]) -> Counts:
     return counts
 
 
-def mutual_information(counts: Counts) -> dict[str, float]:
-    """What the presence of each word in a text tells of its label, in nats, summed over the labels.
+def mutual_information(counts: WordCounts) -> dict[str, float]:
+    """The information that the presence of a word gives about the label, in nats, summed over the labels.
 
     For each label, texts are counted four ways: with or without the word, of the label or not. 0.1 is added to each
     of the four. Divided by their sum these are the joint probabilities, and their row and column sums the marginal
     ones, so that no information is below 0. A word that is spread exactly as the labels are has none; it gets the
-    smallest information that any other word has, for 0 has no logarithm.
+    smallest information that any other word has, as 0 has no logarithm.
     """
     numbers = {word: number for number, word in enumerate(counts.occurrences)}
     present = {label: _scattered(words, numbers) for label, words in counts.present.items()}
@@ -67,11 +67,11 @@ def mutual_information(counts: Counts) -> dict[str, float]:
 
 def mi_depths(pairs: Iterable[tuple[str, str]], layers: int) -> WordDepths:
     """Depths from labelled texts, (text, label): those of training alone."""
-    return depths_of_counts(count_words(pairs), layers)
+    return make_depths(count_words(pairs), layers)
 
 
-def depths_of_counts(counts: Counts, layers: int) -> WordDepths:
-    """`layers` bins of equal width over the range of -log information; the words that tell most are in the first.
+def make_depths(counts: WordCounts, layers: int) -> WordDepths:
+    """`layers` bins of equal width over the range of -log information; the most informative words are in the first.
 
     A value is `layers` times the place in that range, plus a half, so that rounding with halves down gives the bin.
     """
@@ -79,7 +79,7 @@ def depths_of_counts(counts: Counts, layers: int) -> WordDepths:
     information = mutual_information(counts)
     log_w = -np.log(np.fromiter(information.values(), np.float64, len(information)))
     low, high = float(log_w.min()), float(log_w.max())
-    # If all words tell the same, nothing speaks for leaving any of them early.
+    # If all words are equally informative, there is no reason to stop any of them early.
     places_w = (log_w - low) / (high - low) if high - low > NOTHING else np.ones_like(log_w)
     # Rounded up: to the nearest, a value just above the border of two bins would fall back.
     values_w = np.ceil(layers * places_w * 10**DIGITS) / 10**DIGITS + 0.5
@@ -95,7 +95,7 @@ def depths_of_counts(counts: Counts, layers: int) -> WordDepths:
     return WordDepths("mi", layers, dict(zip(information, rows, strict=True)), facts=facts)
 
 
-def _check(counts: Counts) -> None:
+def _check(counts: WordCounts) -> None:
     texts, labels = counts.texts.total(), len(counts.texts)
     if labels < 2:
         found = f"only the label {next(iter(counts.texts))!r}" if labels else "no label"

@@ -1,64 +1,217 @@
-"""How deep each word goes by how well each layer can tell it from its context (Liu et al. 2021, Eq. 4).
+"""Word depths by reconstruction: how well each layer predicts a masked word from its context (Liu et al. 2021, Eq. 4).
 
-Shapes: w words of a text, n layers, r masked sub-words, b masked texts, s length, v vocabulary.
+Trains a masked language model that predicts from every layer through one head ("anytime prediction"), masks each word
+of a sample of texts in turn, and averages over the occurrences of each word.
+
+Shapes: w words of a text, n layers, r masked subwords, b masked texts, s length, v vocabulary.
 """
 
+import logging
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anydepth.artifact import model as artifact
+from anydepth.config import Recipe
 from anydepth.data import Tokenizer, alike, mask_and_vocabulary, stacked
-from anydepth.data.surfaces import UNKNOWN
-from anydepth.data.words import words_of_pieces
+from anydepth.data.corpus import normalise
+from anydepth.data.tokenizer import MASK
+from anydepth.data.words import UNKNOWN, words_of_pieces
+from anydepth.depth import SubNetwork
+from anydepth.errors import UserError
+from anydepth.files import write_atomically
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.progress import progress_bar, progress_console
+from anydepth.train.pretrained import is_pretrained
+from anydepth.train.run import train
 from anydepth.word_depths.table import WordDepths, text_key
+
+log = logging.getLogger(__name__)
 
 Losses = NDArray[np.float32]
 LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each, and for its own
-TEXTS, TOKENS = 256, 8192  # at a time: texts that are sorted by length, and sub-words that run together
-MASKED_TOKENS = 2_000_000  # of all texts with a word hidden that are held in memory
+TEXTS, TOKENS = 256, 8192  # at a time: texts that are sorted by length, and subwords that run together
+MASKED_TOKENS = 2_000_000  # of all masked texts that are held in memory
+TEXT = "text.txt"
+SEED = 1
+FEWEST = 20  # texts
+
+
+@dataclass(frozen=True)
+class ReconstructionConfig:
+    """How to make the table."""
+
+    encoder: Path | None  # to start from, or one that fills in already; None: from scratch
+    layers: int | None
+    steps: int
+    rate: float
+    batch_tokens: int
+    sample: int  # texts that the table is averaged over
+    lambda_: float
+    max_tokens: int
+    threads: int | None = None
+    device: str = "auto"
+    vocabulary: int | None = None  # of an encoder from scratch; None: as a recipe has it
+
+
+# what a caller calls these keys of the recipe
+NAMES = {"data.vocabulary": "vocabulary", "data.max_tokens": "max_tokens"}
+
+
+def reconstruction_depths(
+    settings: ReconstructionConfig, texts: Sequence[str], given: Sequence[str], work: Path
+) -> tuple[WordDepths, Counter[str]]:
+    """The table, and how often its words occurred. Of the `given` texts, each occurrence gets a depth of its own."""
+    there = _load_filler(settings)
+    filler = there or _train_filler(settings, texts, work)
+    model, averager = filler.model, Averager(filler.model.config.encoder_layers, settings.lambda_)
+    chosen = random.Random(SEED).sample(list(texts), min(settings.sample, len(texts)))
+    with progress_bar("texts reconstructed", len(chosen)) as advance:
+        for one in reconstruct(model, filler.tokenizer, _read(filler, chosen, settings.max_tokens), advance):
+            averager.add(one)
+    if not averager.counts:
+        raise UserError("there are no words in these texts: give others")
+    with progress_bar("given texts reconstructed", len(given)) as advance:
+        found = reconstruct(model, filler.tokenizer, _read(filler, given, settings.max_tokens), advance)
+        of_texts = occurrence_depths(found, settings.lambda_)
+    facts: dict[str, object] = {
+        "texts": len(texts),
+        "sampled": len(chosen),
+        "steps": 0 if there else settings.steps,
+        "max_tokens": settings.max_tokens,
+        "encoder": None if settings.encoder is None else settings.encoder.name,
+    }
+    return averager.table(of_texts, facts), averager.counts
+
+
+def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int]]:
+    """As a classifier with this limit reads them, so that it finds their depths again."""
+    longest = min(limit - len(filler.tokenizer.opening), filler.longest_source)
+    return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
+
+
+def _load_filler(settings: ReconstructionConfig) -> Translator | None:
+    """The given encoder, if it can fill in from every layer."""
+    if settings.encoder is None or is_pretrained(settings.encoder):
+        return None
+    there = artifact.load_any(settings.encoder, settings.device)
+    if not isinstance(there, Translator):
+        return None
+    if there.translates:
+        raise UserError(f"{settings.encoder} translates: give an encoder alone, or none to start from scratch")
+    exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
+    if there.tokenizer.id_of(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
+        return None
+    log.info(f"{settings.encoder} fills in from every layer: it is used as it is")
+    return there
+
+
+def _train_filler(settings: ReconstructionConfig, texts: Sequence[str], work: Path) -> Translator:
+    """A model that learns to fill in from every layer."""
+    try:
+        return artifact.load(train(_recipe(settings, texts, work), work, progress_console()), settings.device)
+    except UserError as error:
+        said = str(error)
+        for key, name in NAMES.items():
+            said = said.replace(key, name)
+        raise UserError(said) from error
+
+
+def _parts(text: str, max_tokens: int) -> Iterator[str]:
+    """A long text in parts that are short enough, for which half as many words as subwords are allowed."""
+    words, size = text.split(), max(1, max_tokens // 2)
+    for start in range(0, len(words), size):
+        yield " ".join(words[start : start + size])
+
+
+def _recipe(settings: ReconstructionConfig, texts: Sequence[str], work: Path) -> Recipe:
+    lines = [part for text in texts for part in _parts(normalise(text), settings.max_tokens)]
+    if len(lines) < FEWEST:
+        raise UserError(f"{len(lines)} texts are too few to learn from: give at least {FEWEST}")
+    held_out = max(1, min(500, len(lines) // 20))
+    text = work.with_name(f"{work.name}.{TEXT}")
+    text.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(line + "\n" for line in lines)
+    if (work / "recipe.json").exists() and text.exists() and text.read_text("utf-8") != content:
+        raise UserError(f"{work} was begun with other texts: give the same to go on, or another work folder")
+    write_atomically(text, content)
+    model: dict[str, Any] = {} if settings.encoder is not None else {"encoder_layers": settings.layers or 6}
+    data: dict[str, Any] = {
+        "train": {"text": text},
+        "hold_out": held_out,
+        "max_tokens": settings.max_tokens,
+        "max_ratio": 1e9,
+        **({} if settings.vocabulary is None else {"vocabulary": settings.vocabulary}),
+    }
+    return Recipe.model_validate(
+        {
+            "init_from": settings.encoder,
+            "data": data,
+            "model": {"decoder_layers": 0, "head": "transform", **model},
+            "objective": {"name": "tied-multi", "mode": "exact"},
+            "train": {
+                "steps": settings.steps,
+                "batch_tokens": settings.batch_tokens,
+                "rate": settings.rate,
+                "warmup": max(1, settings.steps // 10),
+                "schedule": "linear",
+                "label_smoothing": 0.0,
+                "clip": 5.0,
+                "average": 1,
+                "log_every": max(1, settings.steps // 20),
+                "valid_every": max(1, settings.steps // 4),
+                "checkpoint_every": max(1, settings.steps // 4),
+                "threads": settings.threads,
+                "device": settings.device,
+            },
+        }
+    )
 
 
 @dataclass(frozen=True)
 class Occurrences:
     """The words of a text, and the loss of each after each layer, [w, n].
 
-    That is no number for a word none of whose sub-words is its own, such as the second full stop of `...` in one.
+    That is no number for a word none of whose subwords is its own, such as the second full stop of `...` in one.
     """
 
     words: list[str]
     losses_wn: Losses
 
     def depths(self, lambda_: float) -> NDArray[np.int64]:
-        """The layer with the least loss, of which later ones pay lambda for each layer more.
+        """The layer with the least loss, where each layer costs lambda.
 
         The paper has minus lambda n; then a larger lambda would make words deeper, not shallower as it reports. A word
         of which nothing is known goes deepest.
         """
         layers = self.losses_wn.shape[1]
         found: NDArray[np.int64] = (self.losses_wn + lambda_ * np.arange(1, layers + 1)).argmin(axis=1) + 1
-        return np.where(self.told_w, found, layers)
+        return np.where(self.known_w, found, layers)
 
     @property
-    def told_w(self) -> NDArray[np.bool_]:
-        told: NDArray[np.bool_] = np.atleast_1d(np.isfinite(self.losses_wn).all(axis=1))
-        return told
+    def known_w(self) -> NDArray[np.bool_]:
+        known: NDArray[np.bool_] = np.atleast_1d(np.isfinite(self.losses_wn).all(axis=1))
+        return known
 
 
 @dataclass(frozen=True)
 class MaskedRow:
-    """A text with one of its words hidden."""
+    """A text with one of its words masked."""
 
     text: int
     word: int
     ids: list[int]
-    places: list[int]  # of the hidden sub-words
+    places: list[int]  # of the masked subwords
     wanted: list[int]
 
 
@@ -68,9 +221,9 @@ def reconstruct(
     sources: Iterable[list[int]],
     advance: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Occurrences]:
-    """Every word of every text hidden in turn, all its sub-words together; texts are as the encoder reads them.
+    """Mask every word of every text in turn, all its subwords together; texts are as the encoder reads them.
 
-    The loss of a word is the mean over its sub-words.
+    The loss of a word is the mean over its subwords.
     """
     mask, _ = mask_and_vocabulary(tokenizer)
     for chunk in _chunks(sources):
@@ -121,7 +274,7 @@ def _losses(model: Transformer, rows: Sequence[MaskedRow]) -> Losses:
     wanted_r = torch.tensor([token for row in rows for token in row.wanted], device=device)
     counts_b = torch.tensor([len(row.places) for row in rows])
     states = model.encode(source_bs, model.full, padding_bs if bool(padding_bs.any()) else None)
-    of_layers = [_of_words(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b) for state in states]
+    of_layers = [_word_means(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b) for state in states]
     return np.stack(of_layers, axis=1)
 
 
@@ -131,7 +284,7 @@ def _loss(model: Transformer, state_bsd: Tensor, padding_bs: Tensor, rows_r: Ten
     return found.cpu()
 
 
-def _of_words(loss_r: Tensor, counts_b: Tensor) -> Losses:
+def _word_means(loss_r: Tensor, counts_b: Tensor) -> Losses:
     means: Losses = torch.segment_reduce(loss_r, "mean", lengths=counts_b).numpy()
     return means
 
@@ -148,7 +301,7 @@ class Averager:
 
     def add(self, one: Occurrences) -> None:
         depths_lw = np.stack([one.depths(lambda_) for lambda_ in self.lambdas])
-        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), one.told_w):
+        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), one.known_w):
             if word == UNKNOWN.strip():  # stands for any word; all that are unseen go deepest
                 continue
             self.counts[word] += 1

@@ -1,21 +1,26 @@
-"""The table that says how deep each word goes, made before any text is classified.
+"""The table of how deep each word goes, made before any text is classified; and from it the depth of each token.
 
 word-depths.json   format, kind, layers, lambdas, lambda, facts; words: the depth of each on a continuous scale, for
-                   each lambda; texts: the depths of the words of texts that were gone through one by one
+                   each lambda; texts: the depths of the words of texts that were measured one by one
 """
 
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
+from anydepth.data import Batch, Tokenizer
+from anydepth.data.batching import WHOLE, Batches, Share
 from anydepth.data.cleaning import digest
+from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
 
@@ -27,6 +32,7 @@ ADVICE = "make it again with `anydepth word-depths`"
 Kind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Special = Literal["deepest", "shallowest"]
 
 
 def text_key(words: Sequence[str]) -> str:
@@ -38,8 +44,8 @@ def text_key(words: Sequence[str]) -> str:
 class WordDepths:
     """How deep each word goes, of `layers` layers.
 
-    `values` has the depth of a word on a continuous scale: one figure for each penalty in `lambdas`, which ascend, or
-    one alone where there are none. `lambda_` is the penalty that counts unless another is asked for. `texts` has
+    `values` has the depth of a word on a continuous scale: one number for each penalty in `lambdas`, which ascend, or
+    a single one without penalties. `lambda_` is the penalty that counts unless another is asked for. `texts` has
     depths for each occurrence of a word, by `text_key`. `facts` are for people: how the table was made.
     """
 
@@ -68,7 +74,7 @@ class WordDepths:
         penalty = self._penalty(scale, lambda_)
         table = self._tables.get((scale, penalty))
         if table is None:
-            table = self._remember(scale, penalty)
+            table = self._make_table(scale, penalty)
         unseen = table[""]
         found = [table.get(word, unseen) for word in words]
         given = self.texts.get(text_key(words)) if self.texts else None
@@ -88,15 +94,15 @@ class WordDepths:
                 f"depths of single occurrences are for a lambda of {self.lambda_} alone: leave it out, or scale them"
             )
         if not math.isfinite(lambda_):
-            raise UserError(f"a lambda of {lambda_} is no number to go by: give one such as {self.lambda_}")
+            raise UserError(f"a lambda of {lambda_} is not a finite number: give one such as {self.lambda_}")
         if not self.lambdas[0] <= lambda_ <= self.lambdas[-1]:
             raise UserError(
-                f"a lambda of {lambda_} is beyond what these depths were made for, {self.lambdas[0]:g} to "
+                f"a lambda of {lambda_} is outside the range of this table, {self.lambdas[0]:g} to "
                 f"{self.lambdas[-1]:g}: give one within, or scale them"
             )
         return lambda_
 
-    def _remember(self, scale: float, penalty: float | None) -> dict[str, int]:
+    def _make_table(self, scale: float, penalty: float | None) -> dict[str, int]:
         """A whole number for each word, and under the empty word that of unseen ones."""
         values = _array(self)
         row = values[:, 0] if penalty is None else _interpolated(values, self.lambdas, penalty)
@@ -217,3 +223,81 @@ def _pieces(content: dict[str, Any]) -> Iterator[str]:
         else:
             yield json.dumps(value, ensure_ascii=False)
     yield "\n}\n"
+
+
+@dataclass(frozen=True)
+class TokenDepths:
+    """Subwords have the depth of their word. What is no word, such as the end of a text, is as deep as the deepest
+    word of the text, or runs one layer. Padding has no depth.
+    """
+
+    table: WordDepths
+    tokenizer: Tokenizer
+    special: Special = "deepest"
+    scale: float = 1.0
+    lambda_: float | None = None
+
+    def changed(self, scale: float | None = None, lambda_: float | None = None) -> "TokenDepths":
+        """With another scale or lambda, where one is given."""
+        changed = replace(
+            self,
+            scale=self.scale if scale is None else scale,
+            lambda_=self.lambda_ if lambda_ is None else lambda_,
+        )
+        changed.table.depths([], changed.scale, changed.lambda_)  # refuses what is not possible
+        return changed
+
+    def words(self, ids: Sequence[int]) -> tuple[list[str], list[int], list[int]]:
+        """The words of a text as the encoder reads it, the depth of each, and for each token the number of its word."""
+        words, number_of = words_of_pieces(self.tokenizer.surfaces(ids))
+        return words, self.table.depths(words, self.scale, self.lambda_), number_of
+
+    def of(self, ids: Sequence[int]) -> list[int]:
+        """How many layers each token of a text runs, given as the encoder reads it."""
+        _, depths, number_of = self.words(ids)
+        specials = self.tokenizer.specials
+        found = [
+            None if token in specials or number < 0 else depths[number]
+            for token, number in zip(ids, number_of, strict=True)
+        ]
+        deepest = max((depth for depth in found if depth is not None), default=1)
+        special = deepest if self.special == "deepest" else 1
+        return [special if depth is None else depth for depth in found]
+
+    def tensor(self, source_bs: Tensor) -> Tensor:
+        """[b, s], 0 at padding, which is at the end of each row."""
+        depths_bs = torch.zeros_like(source_bs, device="cpu")
+        lengths = (source_bs != Tokenizer.PAD).sum(1).tolist()
+        for row, ids, length in zip(depths_bs, source_bs.tolist(), lengths, strict=True):
+            row[:length] = torch.tensor(self.of(ids[:length]))
+        return depths_bs
+
+    def on(self, batch: Batch) -> Batch:
+        """The batch with the depth of each token of its source."""
+        return replace(batch, depths=self.tensor(batch.source))
+
+    def to_bytes(self) -> bytes:
+        """All that decides the depths, except the tokenizer."""
+        rule = {"special": self.special, "scale": self.scale, "lambda": self.lambda_}
+        return json.dumps([self.table.to_json(), rule], sort_keys=True).encode()
+
+    def check_layers(self, layers: int) -> None:
+        if self.table.layers != layers:
+            raise UserError(
+                f"the word depths are for {self.table.layers} layers and the encoder has {layers}: make them for that "
+                "many with `anydepth word-depths`"
+            )
+
+
+class DepthStream:
+    """The batches of another stream with the depth of each token: by one of `choices`, sampled for each batch."""
+
+    def __init__(self, stream: Batches, choices: Sequence[TokenDepths], seed: int) -> None:
+        self._stream, self._choices, self._seed, self.together = stream, choices, seed, stream.together
+
+    def batches_in(self, epoch: int) -> int:
+        return self._stream.batches_in(epoch)
+
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+        sampled = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
+        return self._choices[sampled].on(self._stream.at(epoch, index, share))

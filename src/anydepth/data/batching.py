@@ -1,15 +1,15 @@
-"""Batches of pairs alike in length, in an order that follows from (seed, epoch) alone."""
+"""Batches of pairs alike in length, of one or several languages, in an order that follows from (seed, epoch) alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anydepth.data.store import Ids, Lengths
+from anydepth.data.shards import Ids, Lengths
 from anydepth.data.tokenizer import Tokenizer
 
 Indices = NDArray[np.int64]
@@ -41,7 +41,7 @@ class Batch:
     language: int = 0  # the number of its language pair; a batch is of one
     labels: Tensor | None = None  # [b] of texts to classify, which have no targets
     depths: Tensor | None = None  # [b, s] how many layers each token of the source runs, where that is known
-    counts: bool = True  # False: there was no row for this process, and it runs one that is another's
+    counts: bool = True  # False: no row is left for this process, so it runs one of another process
 
     @classmethod
     def from_rows(
@@ -74,19 +74,19 @@ class Batch:
 
     @property
     def terms(self) -> int:
-        """What a loss of it is the mean over: target tokens, or texts to classify."""
+        """The number of terms in the mean loss: target tokens, or texts to classify."""
         return self.target_tokens if self.counts else 0
 
     @property
     def source_terms(self) -> int:
-        """What a loss of the source's states is the mean over: its tokens."""
+        """The number of terms in a loss over the source's states: its tokens."""
         if not self.counts:
             return 0
         return self.source.numel() - (0 if self.source_padding is None else int(self.source_padding.sum()))
 
     @property
     def wanted(self) -> Tensor:
-        """What is to be predicted, in a row: sub-words with PAD where nothing is, or labels."""
+        """What is to be predicted, in a row: subwords with PAD where nothing is, or labels."""
         return self.target_out.flatten() if self.labels is None else self.labels
 
     @property
@@ -118,13 +118,13 @@ def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: 
 
 
 def stacked(rows: Sequence[list[int]]) -> Tensor:
-    """Rows of token ids in one tensor, those that are shorter with PAD behind them."""
+    """Rows of token ids in one tensor, shorter ones padded at the end."""
     longest = max(map(len, rows))
     return torch.tensor([row + [Tokenizer.PAD] * (longest - len(row)) for row in rows])
 
 
 def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[int]]:
-    """The places of all rows, `size` at a time, with rows of like length together."""
+    """The numbers of all rows, `size` at a time, with rows of similar length together."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -182,15 +182,15 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
 
 
 class Span(NamedTuple):
-    """So many pairs, one after the other in a store, of which an epoch has each so many times."""
+    """Consecutive pairs of a store, and how many times an epoch has each."""
 
     pairs: int
     weight: float = 1.0
 
 
-def rows_of_epoch(spans: Sequence[Span], seed: int, epoch: int) -> Indices:
-    """The rows of a store that an epoch has. Of a fraction of a span each epoch has another part, until all have been
-    seen as often."""
+def epoch_rows(spans: Sequence[Span], seed: int, epoch: int) -> Indices:
+    """The rows of a store that an epoch has. Each epoch has another part of a fractional span, so that in time all rows
+    are seen equally often."""
     chosen, start = [], 0
     for number, (pairs, weight) in enumerate(spans):
         times, fraction = divmod(weight, 1)
@@ -205,7 +205,7 @@ def rows_of_epoch(spans: Sequence[Span], seed: int, epoch: int) -> Indices:
 
 
 class Batches(Protocol):
-    """A stream of them, as the trainer reads it."""
+    """A stream of batches, as the trainer reads it."""
 
     together: int
 
@@ -238,22 +238,85 @@ class BatchStream:
         self._plan: list[Indices] = []
 
     def batches_in(self, epoch: int) -> int:
-        return len(self._plan_of(epoch))
+        return len(self._plan_for(epoch))
 
     def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
-        indices = self._plan_of(epoch)[index]
+        indices = self._plan_for(epoch)[index]
         own = share.rows(indices)
         batch = make_batch(self._pairs, own if len(own) else indices[:1], (epoch, index), self._labelled)
         return batch if len(own) else replace(batch, counts=False)
 
-    def _plan_of(self, epoch: int) -> list[Indices]:
+    def _plan_for(self, epoch: int) -> list[Indices]:
         if epoch != self._epoch:
             self._pairs = self._store.epoch(epoch)
             lengths = self._pairs.source_lengths, self._pairs.target_lengths
-            rows = rows_of_epoch(self._spans, self._seed, epoch) if self._spans else None
+            rows = epoch_rows(self._spans, self._seed, epoch) if self._spans else None
             if rows is not None:
                 lengths = lengths[0][rows], lengths[1][rows]
             plan = plan_epoch(*lengths, self._batch_tokens, self._seed, epoch)
             self._plan = plan if rows is None else [rows[places] for places in plan]
             self._epoch = epoch
         return self._plan
+
+
+class PairStream:
+    """Batches of several language pairs, each batch of one pair. A position (epoch, index) is all the state there is.
+
+    Whose turn it is at a position can be computed; a pair's own epochs go on from one epoch of the mixture to the next.
+
+    each: the pairs take turns, one batch of each to a round; an epoch lasts until the largest has been read once.
+    temperature: an epoch has as many batches as the pairs have together, in random order; a pair's share is its
+    size ^ (1 / temperature) (Arivazhagan et al. 2019).
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[BatchStream],
+        sizes: Sequence[int],
+        sampling: Literal["each", "temperature"],
+        temperature: float,
+        seed: int,
+    ) -> None:
+        self._streams, self._seed = streams, seed
+        # The same in every epoch: how a pair's batches are cut depends on the lengths in it alone.
+        self._batches = [stream.batches_in(0) for stream in streams]
+        self._sampled = sampling == "temperature"
+        self.together = 1 if self._sampled else len(streams)
+        self.turns = turns_by_size(self._batches, sizes, temperature) if self._sampled else self._equal_turns()
+        self._epoch, self._order = -1, np.empty((0, 2), np.int64)
+
+    def _equal_turns(self) -> list[int]:
+        return [max(self._batches)] * len(self._streams)
+
+    def batches_in(self, epoch: int) -> int:
+        return sum(self.turns)
+
+    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+        language, turn = self._turn_at(epoch, index)
+        own_place = divmod(epoch * self.turns[language] + turn, self._batches[language])
+        return replace(self._streams[language].at(*own_place, share), place=(epoch, index), language=language)
+
+    def _turn_at(self, epoch: int, index: int) -> tuple[int, int]:
+        """The language pair whose turn it is, and how many turns it has had in this epoch."""
+        if not self._sampled:
+            turn, language = divmod(index, len(self._streams))
+            return language, turn
+        if epoch != self._epoch:
+            self._order, self._epoch = _shuffled(self.turns, self._seed, epoch), epoch
+        language, turn = self._order[index].tolist()
+        return language, turn
+
+
+def turns_by_size(batches: Sequence[int], sizes: Sequence[int], temperature: float) -> list[int]:
+    """How often each pair's turn comes in an epoch; at least once."""
+    share = np.asarray(sizes, np.float64) ** (1 / temperature)
+    return [max(1, round(float(turns))) for turns in share / share.sum() * sum(batches)]
+
+
+def _shuffled(turns: Sequence[int], seed: int, epoch: int) -> Indices:
+    """All turns in random order as (language, turn), those of a language in their own order."""
+    languages = np.random.default_rng([seed, epoch]).permutation(np.repeat(np.arange(len(turns)), turns))
+    order = np.stack([languages, languages], axis=1)
+    for language, count in enumerate(turns):
+        order[languages == language, 1] = np.arange(count)
+    return order

@@ -16,12 +16,9 @@ import anydepth
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.selectors import Selector
-from anydepth.selectors.config import SelectorConfig
-from anydepth.selectors.cost import LengthCost
-from anydepth.selectors.learnt import LearntSelector, Point, deepest_of
-from anydepth.selectors.network import DepthPredictor
-from anydepth.selectors.reading import Reader
-from anydepth.selectors.selector_folder import load_selector, save_selector
+from anydepth.selectors.calibration import LengthCost
+from anydepth.selectors.learned import LearnedSelector, Point, deepest_index, load_selector, save_selector
+from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
 
 TEXTS = ["", *(source for source, _ in toy_pairs(40, seed=5)), "  "]
 POINTS = (Point(0.0, 0.9, 40.25, 60.5), Point(2.5, 0.5, 39.0, 59.0))
@@ -40,7 +37,7 @@ def model(toy_run, tmp_path) -> Path:
     return Path(shutil.copytree(toy_run / "model", tmp_path / "model"))
 
 
-def selector_for(translator, config: SelectorConfig = SelectorConfig(), spread: float = 1.0) -> LearntSelector:  # noqa: B008
+def selector_for(translator, config: SelectorConfig = SelectorConfig(), spread: float = 1.0) -> LearnedSelector:  # noqa: B008
     """Untrained, but with opinions that differ from sentence to sentence."""
     torch.manual_seed(3)
     network = DepthPredictor(config, translator.model, 4)
@@ -48,7 +45,7 @@ def selector_for(translator, config: SelectorConfig = SelectorConfig(), spread: 
     read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
     with torch.no_grad():
         network.offset_k.copy_(-network.eval()(read(tokens(translator))).mean(0))
-    return LearntSelector(network, read, DEPTHS, COSTS, mean_length=10.0, points=POINTS)
+    return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=10.0, points=POINTS)
 
 
 def tokens(translator) -> list[list[int]]:
@@ -78,7 +75,7 @@ def test_values_weigh_chrf_against_time_by_hand(translator):
 
 
 def test_the_deepest_need_not_be_the_last():
-    assert deepest_of(("1-1", "6-2", "1-4")) == 1
+    assert deepest_index(("1-1", "6-2", "1-4")) == 1
 
 
 def test_a_threshold_is_changed_on_a_copy(translator):
@@ -108,7 +105,7 @@ def test_a_saved_selector_comes_back_with_the_model(translator, model, config):
     selector = selector_for(translator, config).with_threshold(0.75)
     save_selector(model, selector)
     found = artifact.load(model).selector
-    assert isinstance(found, LearntSelector)
+    assert isinstance(found, LearnedSelector)
     assert (found.depths, found.threshold, found.points) == (DEPTHS, 0.75, POINTS)
     assert (found.config, found.relative_cost_k, found.mean_length) == (config, COSTS, 10.0)
     sources = tokens(translator)

@@ -2,22 +2,24 @@
 
 import io
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_tables import COSTS, DEPTHS, QUIET, is_long, made_table
+from made_tables import COSTS, DEPTHS, is_long, made_table
 from rich.console import Console
 
 import anydepth
+from anydepth import progress
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import translate_every_depth
-from anydepth.selectors.config import DEFAULTS, PAPER, SelectorConfig
-from anydepth.selectors.cost import LengthCost
-from anydepth.selectors.fitting import candidates, fine_tune, fit_selector, search_selector
-from anydepth.selectors.selector_folder import save_selector
+from anydepth.selectors.calibration import LengthCost
+from anydepth.selectors.learned import save_selector
+from anydepth.selectors.network import DEFAULTS, PAPER, SelectorConfig
+from anydepth.selectors.training import candidates, fine_tune, fit_selector, search_selector
 
 SMALL = {"batch_tokens": 256, "ffn": 64}
 VALUES = DEFAULTS["values"].model_copy(update={"steps": 100, **SMALL})
@@ -35,6 +37,18 @@ def tables(translator):
     return made_table(translator, 800, seed=1), made_table(translator, 150, seed=2)
 
 
+@pytest.fixture
+def shown(monkeypatch):
+    """What a program that asked for progress shows."""
+    monkeypatch.setattr(progress, "_console", Console(file=io.StringIO(), width=300))
+    log = logging.getLogger("anydepth")
+    handlers, level, propagate = log.handlers[:], log.level, log.propagate
+    progress.show_progress(progress.progress_console())
+    yield progress.progress_console().file
+    log.handlers[:], log.propagate = handlers, propagate
+    log.setLevel(level)
+
+
 def share_right(translator, selector) -> float:
     unseen = made_table(translator, 300, seed=3)
     chosen = selector.choose([[*ids, 3] for ids in translator.tokenizer.encode_many(unseen.sources)])
@@ -47,9 +61,8 @@ def share_right(translator, selector) -> float:
     [LIKELIHOOD, VALUES, VALUES.model_copy(update={"reads": "encoder"}), LABELS],
     ids=["likelihood", "values", "encoder", "labels"],
 )
-def test_it_learns_which_depth_suits_a_sentence(translator, tables, config, tmp_path):
-    console = Console(file=io.StringIO(), width=200)
-    selector, loss = fit_selector(translator, tables[0], COSTS, config, tmp_path, tables[1], console)
+def test_it_learns_which_depth_suits_a_sentence(translator, tables, config, tmp_path, shown):
+    selector, loss = fit_selector(translator, tables[0], COSTS, config, tmp_path, tables[1])
     assert selector.depths == DEPTHS
     assert selector.relative_cost_k == COSTS
     assert share_right(translator, selector) > 0.8
@@ -58,7 +71,7 @@ def test_it_learns_which_depth_suits_a_sentence(translator, tables, config, tmp_
     assert loss == pytest.approx(best, rel=1e-4 if config.kind == "labels" else 0.1)  # the others are shrunk at the end
     parts = {"bce", "f_beta"} if config.kind == "labels" else {"difference", "level"}
     assert all(parts <= record.keys() for record in records)
-    said = console.file.getvalue()
+    said = shown.getvalue()
     assert ("finds a best depth of" if config.kind == "labels" else "of the differences between depths") in said
 
 
@@ -68,7 +81,7 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
     noise = [replace(t, chrf_nk=rng.uniform(0, 100, t.chrf_nk.shape).astype(np.float32)) for t in tables]
     config = VALUES.model_copy(update={"rate": 0.01})
     free = [LengthCost(0.0, 0.0)] * 4
-    selector, loss = fit_selector(translator, noise[0], free, config, tmp_path, noise[1], QUIET)
+    selector, loss = fit_selector(translator, noise[0], free, config, tmp_path, noise[1])
     scores = selector.scores([[*ids, 3] for ids in translator.tokenizer.encode_many(noise[1].sources)])
     differences = scores - scores[:, 3:]
     assert differences.std(0).max() < 3  # of noise with a spread of 40
@@ -76,7 +89,7 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
 
 
 def test_the_model_itself_is_not_trained(translator, tables, tmp_path, toy_run):
-    fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1], QUIET)
+    fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
     assert artifact.load(toy_run).fingerprint == artifact.Translator.fingerprint.func(translator)
     assert all(p.grad is None for p in translator.model.parameters())
 
@@ -86,15 +99,15 @@ def checkpoint_times(run: Path) -> dict[str, int]:
 
 
 def test_the_same_again_trains_no_more_and_another_config_starts_over(translator, tables, tmp_path):
-    first, loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1], QUIET)
+    first, loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
     before = checkpoint_times(tmp_path)
-    again, same_loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1], QUIET)
+    again, same_loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
     assert checkpoint_times(tmp_path) == before
     assert same_loss == loss
     sources = [[5, 6, 7, 3], [270, 271, 3]]
     np.testing.assert_array_equal(first.scores(sources), again.scores(sources))
     other = VALUES.model_copy(update={"steps": 20})
-    fit_selector(translator, tables[0], COSTS, other, tmp_path, tables[1], QUIET)
+    fit_selector(translator, tables[0], COSTS, other, tmp_path, tables[1])
     assert set(checkpoint_times(tmp_path).values()).isdisjoint(before.values())
     assert max(checkpoint_times(tmp_path)) == "step-000000020"
 
@@ -102,7 +115,7 @@ def test_the_same_again_trains_no_more_and_another_config_starts_over(translator
 def test_a_killed_run_goes_on_to_the_same_weights(translator, tables, tmp_path, monkeypatch):
     from anydepth.train.trainer import Trainer
 
-    whole, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "whole", tables[1], QUIET)
+    whole, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "whole", tables[1])
     update = Trainer._update
 
     def die_at_25(self: Trainer) -> None:
@@ -112,19 +125,17 @@ def test_a_killed_run_goes_on_to_the_same_weights(translator, tables, tmp_path, 
 
     monkeypatch.setattr(Trainer, "_update", die_at_25)
     with pytest.raises(KeyboardInterrupt):
-        fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "killed", tables[1], QUIET)
+        fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "killed", tables[1])
     monkeypatch.undo()
-    resumed, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "killed", tables[1], QUIET)
+    resumed, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "killed", tables[1])
     for name, value in whole.network.state_dict().items():
         np.testing.assert_array_equal(resumed.network.state_dict()[name].numpy(), value.numpy(), err_msg=name)
 
 
 @pytest.mark.parametrize("kind", ["values", "labels"])
-def test_a_search_takes_the_best_on_validation_and_reuses_its_trials(translator, tables, tmp_path, kind):
-    console = Console(file=io.StringIO(), width=300)
-    base = (VALUES if kind == "values" else LABELS).model_copy(update={"steps": 30})
-    options = {"kind": kind, "folder": tmp_path, "console": console, "seed": 4, "base": base}
-    config, selector = search_selector(translator, *tables, COSTS, trials=2, **options)
+def test_a_search_takes_the_best_on_validation_and_reuses_its_trials(translator, tables, tmp_path, kind, shown):
+    base = (VALUES if kind == "values" else LABELS).model_copy(update={"steps": 30, "seed": 4})
+    config, selector = search_selector(translator, *tables, COSTS, base, tmp_path, trials=2)
     assert selector.config == config
     losses = []
     for run in sorted((tmp_path / "search").iterdir()):
@@ -133,9 +144,11 @@ def test_a_search_takes_the_best_on_validation_and_reuses_its_trials(translator,
     assert len(losses) == 2
     assert json.loads((min(losses)[1] / "selector.json").read_text())["config"] == config.model_dump()
     before = [checkpoint_times(run) for _, run in losses]
-    assert search_selector(translator, *tables, COSTS, trials=2, **options)[0] == config
+    assert search_selector(translator, *tables, COSTS, base, tmp_path, trials=2)[0] == config
     assert [checkpoint_times(run) for _, run in losses] == before
-    assert "best of 2: " in console.file.getvalue()
+    lines = shown.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("best of 2: ")] == lines[-1:] * 2
+    assert not [line for line in lines if "step" in line]  # the trainer of each trial is quiet
 
 
 @pytest.mark.parametrize("base", [DEFAULTS["values"], PAPER])
@@ -155,11 +168,11 @@ def test_candidates_fit_a_narrow_model():
 
 def test_fine_tuning_starts_from_the_selector_and_moves_to_the_dev_set(translator, tables, tmp_path):
     train, valid = tables
-    selector, _ = fit_selector(translator, train, COSTS, VALUES, tmp_path / "fit", valid, QUIET)
+    selector, _ = fit_selector(translator, train, COSTS, VALUES, tmp_path / "fit", valid)
     before = {name: value.clone() for name, value in selector.network.state_dict().items()}
-    tuned, loss = fine_tune(translator, selector.with_threshold(0.5), valid, tmp_path / "tune", valid, QUIET, epochs=5)
+    tuned, loss = fine_tune(translator, selector.with_threshold(0.5), valid, tmp_path / "tune", valid, epochs=5)
     assert tuned.threshold == 0.5
-    _, gentle_loss = fine_tune(translator, selector, valid, tmp_path / "less", valid, QUIET, epochs=1)
+    _, gentle_loss = fine_tune(translator, selector, valid, tmp_path / "less", valid, epochs=1)
     assert loss < gentle_loss
     assert all((selector.network.state_dict()[name] == value).all() for name, value in before.items())
     assert share_right(translator, tuned) > 0.8
@@ -172,9 +185,9 @@ def test_a_table_of_real_translations_to_auto(translator, toy_run, tmp_path):
     from conftest import toy_pairs
 
     pairs = [*toy_pairs(60, seed=11), ("", "")]
-    table = translate_every_depth([translator], *zip(*pairs, strict=True), console=QUIET)
+    table = translate_every_depth([translator], *zip(*pairs, strict=True))
     config = SelectorConfig(kind="values", steps=20, **SMALL)
-    selector, _ = fit_selector(translator, table, COSTS, config, tmp_path / "run", table, QUIET)
+    selector, _ = fit_selector(translator, table, COSTS, config, tmp_path / "run", table)
     model = Path(shutil.copytree(toy_run / "model", tmp_path / "model"))
     save_selector(model, selector)
     found = anydepth.load(model).hypotheses(table.sources, depth="auto")
@@ -187,16 +200,16 @@ def test_a_table_of_real_translations_to_auto(translator, toy_run, tmp_path):
 def test_what_does_not_fit_together_is_refused(translator, tables, tmp_path):
     train, valid = tables
     with pytest.raises(UserError, match="4 depths but 3 costs"):
-        fit_selector(translator, train, COSTS[:3], VALUES, tmp_path / "a", valid, QUIET)
+        fit_selector(translator, train, COSTS[:3], VALUES, tmp_path / "a", valid)
     other = type(train)(("1-1", "2-1", "1-2", "9-9"), *(getattr(train, n) for n in list(vars(train))[1:]))
     with pytest.raises(UserError, match="not of this model"):
-        fit_selector(translator, other, COSTS, VALUES, tmp_path / "b", other, QUIET)
+        fit_selector(translator, other, COSTS, VALUES, tmp_path / "b", other)
     (tmp_path / "c" / "checkpoints").mkdir(parents=True)
     with pytest.raises(UserError, match="the run of something else"):
-        fit_selector(translator, train, COSTS, VALUES, tmp_path / "c", valid, QUIET)
+        fit_selector(translator, train, COSTS, VALUES, tmp_path / "c", valid)
 
 
 def test_a_table_without_text_is_refused(translator, tmp_path):
     table = replace(made_table(translator, 2, seed=1), sources=("", " "))
     with pytest.raises(UserError, match="no sentences to learn from"):
-        fit_selector(translator, table, COSTS, VALUES, tmp_path, table, QUIET)
+        fit_selector(translator, table, COSTS, VALUES, tmp_path, table)
