@@ -46,7 +46,7 @@ class WordDepths:
 
     `values` has the depth of a word on a continuous scale: one number for each penalty in `lambdas`, which ascend, or
     a single one without penalties. `lambda_` is the penalty that counts unless another is asked for. `texts` has
-    depths for each occurrence of a word, by `text_key`. `facts` are for people: how the table was made.
+    depths for each occurrence of a word, by `text_key`. `facts` say how the table was made.
     """
 
     kind: str
