@@ -136,35 +136,35 @@ class PairConfig(Section):
         return self.training[0].kind
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Proportion = Annotated[float, Field(ge=0, le=1)]
 
 
 class AugmentConfig(Section):
     """Changes of training pairs, so that a model learns text as people write it. Each is made to this share of the
     pairs, different ones in every epoch; one pair may get several."""
 
-    no_final_punctuation: Share = Field(0.0, description="the full stop, question or exclamation mark is left out")
-    upper: Share = Field(0.0, description="both sides in capitals")
-    lower: Share = Field(
+    no_final_punctuation: Proportion = Field(0.0, description="the full stop, question or exclamation mark is left out")
+    upper: Proportion = Field(0.0, description="both sides in capitals")
+    lower: Proportion = Field(
         0.0, description="the source in small letters; the target keeps its capitals, except that of the first word"
     )
-    no_accents: Share = Field(0.0, description="the source without accents")
-    typos: Share = Field(0.0, description="typing errors in the source, about one in forty characters")
-    join: Share = Field(0.0, description="followed by one to three other pairs: several sentences on a line")
-    numbers: Share = Field(0.0, description="other digits in the numbers that both sides have")
-    measures: Share = Field(
+    no_accents: Proportion = Field(0.0, description="the source without accents")
+    typos: Proportion = Field(0.0, description="typing errors in the source, about one in forty characters")
+    join: Proportion = Field(0.0, description="followed by one to three other pairs: several sentences on a line")
+    numbers: Proportion = Field(0.0, description="other digits in the numbers that both sides have")
+    measures: Proportion = Field(
         0.0, description="replaced by a number, date, price or measurement, as each language writes it (CLDR)"
     )
-    placeholders: Share = Field(
+    placeholders: Proportion = Field(
         0.0,
         description="with something that is carried over, such as {name}, %s, <b>, an address or code: in the place of "
         "a name or number of both sides, or at an end",
     )
-    copies: Share = Field(
+    copies: Proportion = Field(
         0.0,
         description="replaced by a line that stays as it is: names, numbers, addresses or code",
     )
-    target_as_source: Share = Field(
+    target_as_source: Proportion = Field(
         0.0, description="the target on both sides: text that is in the target language already stays as it is"
     )
 

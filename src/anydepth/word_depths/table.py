@@ -29,7 +29,7 @@ DIGITS = 4  # of the values, in memory as in the file, so that a table means the
 KEPT_TABLES = 8
 ADVICE = "make it again with `anydepth word-depths`"
 
-Kind = Literal["mi", "reconstruction"]
+TableKind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Special = Literal["deepest", "shallowest"]
@@ -165,7 +165,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: int = Field(ge=1)
-    kind: Kind
+    kind: TableKind
     layers: int = Field(ge=1, strict=True)
     lambdas: tuple[Finite, ...]
     lambda_: Finite | None = Field(alias="lambda")
