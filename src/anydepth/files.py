@@ -95,7 +95,7 @@ def only_process(folder: Path, doing: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"another process is {doing} in {folder}: wait for it, or give another --out") from None
+            raise UserError(f"another process is {doing} in {folder}: wait for it, or use another folder") from None
         yield
 
 

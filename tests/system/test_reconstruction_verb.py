@@ -134,9 +134,7 @@ def test_from_scratch(tmp_path, here):
     path, out = tmp_path / "labelled.tsv", tmp_path / "depths.json"
     path.write_text("".join(f"pos\t{' '.join(rng.choices(words, k=6))}\n" for _ in range(60)), "utf-8")
     asked = ("--train", path, "--layers", 2, "--sample", 4, "--out", out)
-    assert_one_line(
-        here(*RECONSTRUCTION, *asked, *SIZES), "too small for 8000 sub-words", "set --vocabulary to at most"
-    )
+    assert_one_line(here(*RECONSTRUCTION, *asked, *SIZES), "too small for 8000 subwords", "set vocabulary to at most")
     done = here(*RECONSTRUCTION, *asked, *SIZES, "--vocabulary", 300)
     assert done.returncode == 0, done.stderr
     found = WordDepths.load(out)

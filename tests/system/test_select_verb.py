@@ -1,6 +1,7 @@
 """`anydepth select` as a user runs it, all of it for real on few sentences, and `--depth auto` after it."""
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import replace
@@ -9,7 +10,6 @@ import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
 
 import anydepth as package
-from anydepth.cli.options import stderr
 from anydepth.cli.select import select as verb
 from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
@@ -159,17 +159,19 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     assert not (tmp_path / "killed-pieces").exists()
 
 
-def test_lines_that_cannot_be_translated_are_left_out(toy_run, tmp_path, capsys):
+def test_lines_that_cannot_be_translated_are_left_out(toy_run, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("anydepth"), "propagate", True)  # whatever a test before has shown
+    caplog.set_level(logging.INFO, "anydepth")
     source, reference = tmp_path / "a.fr", tmp_path / "a.en"
     source.write_text(f"le chat dort.\n\nun chien.\n{'le chat ' * 100}\nici.\n")
     reference.write_text("the cat sleeps.\nnothing\n\nlong\nhere.\n")
-    sample = read_sample(package.load(toy_run), source, reference, stderr)
+    sample = read_sample(package.load(toy_run), source, reference)
     assert sample.sources == ("le chat dort.", "ici.")
     assert sample.references == ("the cat sleeps.", "here.")
-    assert "3 lines left out" in capsys.readouterr().err
+    assert "3 lines left out" in caplog.text
     reference.write_text("\n" * 5)
     with pytest.raises(UserError, match="no line that can be translated"):
-        read_sample(package.load(toy_run), source, reference, stderr)
+        read_sample(package.load(toy_run), source, reference)
 
 
 def test_bad_input_is_one_line(selected, files, environment, tmp_path):

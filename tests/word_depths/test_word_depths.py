@@ -127,7 +127,7 @@ def test_lambdas():
     assert table.depths(["a"], lambda_=0.2) == [1]
     assert table.depths(["a"], lambda_=0.0) == [6]
     assert table.depths(["a"], 0.5, 0.05) == [2]
-    with pytest.raises(UserError, match="no number to go by"):
+    with pytest.raises(UserError, match="not a finite number"):
         table.depths(["a"], lambda_=math.nan)
     with pytest.raises(UserError, match="kind mi have no lambda"):
         WordDepths("mi", 6, {"a": (1.0,)}).depths(["a"], lambda_=0.1)
@@ -155,7 +155,7 @@ def test_a_lambda_that_the_table_does_not_reach_is_refused():
     table = WordDepths("reconstruction", 6, {"a": (5.0, 3.0)}, (0.0, 0.5), 0.5)
     assert table.depths(["a"], lambda_=0.25) == [4]
     for beyond in (-0.1, 0.6):
-        with pytest.raises(UserError, match=r"beyond what these depths were made for, 0 to 0\.5"):
+        with pytest.raises(UserError, match=r"outside the range of this table, 0 to 0\.5"):
             table.depths(["a"], lambda_=beyond)
 
 

@@ -6,7 +6,7 @@ tokenizer.model     sentencepiece; or tokenizer.json, which came with a pre-trai
 depths.json         the depth menu with measured cost and quality
 word-depths.json    how deep each word goes, where that is known beforehand (word_depths/table.py)
 README.md           the model card
-selector/           the learnt choice of a depth for each sentence, where one was trained (selectors/selector_folder.py)
+selector/           the learned choice of a depth for each sentence, where one was trained (selectors/learned.py)
 """
 
 import json

@@ -64,7 +64,7 @@ class CorpusConfig(Section):
 
     @property
     def title(self) -> str:
-        """For people: file names without folders, which are nobody's business."""
+        """For display: file names without folders, which are private."""
         paths = (self.source, self.target, self.tsv, self.text, self.labelled)
         return self.huggingface or ", ".join(path.name for path in paths if path is not None)
 
@@ -73,7 +73,7 @@ def _one_or_several(value: Any) -> str:
     return "several" if isinstance(value, list) else "one"
 
 
-# Told apart by what was given, so that a message is about what was meant.
+# Distinguished by what was given, so that an error is about what was meant.
 Corpora = Annotated[
     Annotated[CorpusConfig, Tag("one")] | Annotated[list[CorpusConfig], Tag("several")],
     Discriminator(_one_or_several),
@@ -136,35 +136,35 @@ class PairConfig(Section):
         return self.training[0].kind
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Proportion = Annotated[float, Field(ge=0, le=1)]
 
 
 class AugmentConfig(Section):
-    """Changes of training pairs, so that a model knows text as people write it. Each is made to this share of the
-    pairs, others in every epoch, and several may meet in one pair."""
+    """Changes of training pairs, so that a model learns text as people write it. Each is made to this share of the
+    pairs, different ones in every epoch; one pair may get several."""
 
-    no_final_punctuation: Share = Field(0.0, description="the full stop, question or exclamation mark is left out")
-    upper: Share = Field(0.0, description="both sides in capitals")
-    lower: Share = Field(
+    no_final_punctuation: Proportion = Field(0.0, description="the full stop, question or exclamation mark is left out")
+    upper: Proportion = Field(0.0, description="both sides in capitals")
+    lower: Proportion = Field(
         0.0, description="the source in small letters; the target keeps its capitals, except that of the first word"
     )
-    no_accents: Share = Field(0.0, description="the source without accents")
-    typos: Share = Field(0.0, description="typing errors in the source, about one in forty characters")
-    join: Share = Field(0.0, description="followed by one to three other pairs: several sentences on a line")
-    numbers: Share = Field(0.0, description="other digits in the numbers that both sides have")
-    measures: Share = Field(
+    no_accents: Proportion = Field(0.0, description="the source without accents")
+    typos: Proportion = Field(0.0, description="typing errors in the source, about one in forty characters")
+    join: Proportion = Field(0.0, description="followed by one to three other pairs: several sentences on a line")
+    numbers: Proportion = Field(0.0, description="other digits in the numbers that both sides have")
+    measures: Proportion = Field(
         0.0, description="replaced by a number, date, price or measurement, as each language writes it (CLDR)"
     )
-    placeholders: Share = Field(
+    placeholders: Proportion = Field(
         0.0,
         description="with something that is carried over, such as {name}, %s, <b>, an address or code: in the place of "
         "a name or number of both sides, or at an end",
     )
-    copies: Share = Field(
+    copies: Proportion = Field(
         0.0,
         description="replaced by a line that stays as it is: names, numbers, addresses or code",
     )
-    target_as_source: Share = Field(
+    target_as_source: Proportion = Field(
         0.0, description="the target on both sides: text that is in the target language already stays as it is"
     )
 
@@ -182,12 +182,12 @@ class DataConfig(Section):
     )
     sampling: Literal["each", "temperature"] = Field(
         "each",
-        description="each: every update has a batch of every pair; temperature: the pairs are drawn, see `temperature`",
+        description="each: every update has a batch of every pair; temperature: pairs are sampled, see `temperature`",
     )
     temperature: float = Field(
         5.0,
         ge=1,
-        description="pairs are drawn by their size ^ (1 / temperature): 1 as they are; the higher, the more alike",
+        description="pairs are sampled by size ^ (1 / temperature): 1 is by size; the higher, the more evenly",
     )
     folds: int | None = Field(
         None,
@@ -197,7 +197,7 @@ class DataConfig(Section):
         "testing (RUN/data/test.tsv)",
     )
     fold: int = Field(1, ge=1, description="which of them, from 1; `anydepth train --folds` takes each in turn")
-    masked: float = Field(0.15, gt=0, lt=1, description="share of the sub-words of a `text` to predict")
+    masked: float = Field(0.15, gt=0, lt=1, description="share of the subwords of a `text` to predict")
     hold_out: int = Field(
         1000,
         ge=1,
@@ -206,12 +206,12 @@ class DataConfig(Section):
     )
     keep_out: list[Path] = Field(
         [],
-        description="text files such as test sets, or files of labelled texts: what has one of their lines on either "
-        "side is not trained on",
+        description="decontamination: text files such as test sets, or files of labelled texts; pairs with one of "
+        "their lines on either side are not trained on",
     )
     vocabulary: int = Field(8000, ge=100, le=250_000, description="size of the joint sentencepiece vocabulary")
     tokenizer: Path | None = Field(
-        None, description="a model, a run or a tokenizer.model whose sub-words to use; `vocabulary` is then not used"
+        None, description="a model, a run or a tokenizer.model whose subwords to use; `vocabulary` is then not used"
     )
     character_coverage: float | None = Field(
         None,
@@ -228,14 +228,15 @@ class DataConfig(Section):
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
     byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
     max_tokens: int = Field(
-        250, ge=2, description="pairs with a longer side, in sub-words, are left out; a labelled text is cut"
+        250, ge=2, description="pairs with a longer side, in subwords, are left out; a labelled text is cut"
     )
     max_ratio: float = Field(
         3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
     )
     deduplicate: bool = Field(True, description="leave out pairs that have occurred before")
     augment: AugmentConfig | None = Field(
-        None, description="changes of training pairs, sampled anew in every epoch; the vocabulary is learnt with them"
+        None,
+        description="changes of training pairs, sampled anew in every epoch; the vocabulary includes them",
     )
 
     @model_validator(mode="after")
@@ -343,7 +344,7 @@ class DataConfig(Section):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Those of the sources and those of the targets, for people."""
+        """Source and target languages, for display."""
         sources = sorted({pair.source_language for pair in self.corpora})
         targets = sorted({pair.target_language for pair in self.corpora})
         return ", ".join(sources), ", ".join(targets)

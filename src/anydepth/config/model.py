@@ -40,7 +40,7 @@ class ModelConfig(Section):
     residual: Residual = Field(
         "plain",
         description="how a layer joins those before it: plain, x + branch; rezero, x + r * branch with an r for each "
-        "layer, learnt, from 0 (combine with norm: none for the original); dlcl, a learnt sum of all layers before it",
+        "layer, learned, from 0 (with norm: none as in the original); dlcl, a learned sum of all layers before it",
     )
     init: Literal["xavier", "depth-scaled"] = Field(
         "xavier", description="of the matrices; depth-scaled: those of layer l times 1 / sqrt(l)"
@@ -48,14 +48,14 @@ class ModelConfig(Section):
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the probabilities of self-attention")
     positions: Literal["sinusoidal", "learnt"] = Field(
-        "sinusoidal", description="how a place in the text is told: by sines and cosines, or by a table of max_length"
+        "sinusoidal", description="how positions are encoded: by sines and cosines, or by a learned table of max_length"
     )
     token_types: int = Field(
         0, ge=0, le=1000, description="rows of a table of kinds of text, as BERT has two; text is of the first kind"
     )
     head: Literal["plain", "transform"] = Field(
         "plain",
-        description="what an encoder alone predicts masked sub-words from: its states, or as in BERT from one more "
+        description="what an encoder alone predicts masked subwords from: its states, or as in BERT from one more "
         "dense layer with a norm",
     )
     halting: bool = Field(
@@ -71,7 +71,7 @@ class ModelConfig(Section):
     share_embeddings: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source, target and output; or for target and output; or three"
     )
-    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in sub-words")
+    max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in subwords")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":
@@ -92,7 +92,7 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _one_table_for_an_encoder_alone(self) -> "ModelConfig":
         if not self.decoder_layers and self.share_embeddings != "all":
-            raise ValueError("an encoder alone reads and writes the same sub-words: leave share_embeddings at all")
+            raise ValueError("an encoder alone reads and writes the same subwords: leave share_embeddings at all")
         return self
 
     @model_validator(mode="after")

@@ -46,10 +46,10 @@ class FlexibleConfig(Section):
         "both", description="which stack becomes flexible; the other one always runs whole"
     )
     encoder_tasks: int | None = Field(
-        None, ge=1, description="encoder depths drawn for each update; empty: all of them"
+        None, ge=1, description="encoder depths sampled for each update; empty: all of them"
     )
     decoder_tasks: int | None = Field(
-        None, ge=1, description="the same for the decoder; to save time, draw fewer of these first"
+        None, ge=1, description="the same for the decoder; to save time, sample fewer of these first"
     )
 
 
@@ -77,7 +77,7 @@ class LatentConfig(Section):
     tau: float = Field(
         2.0,
         gt=0,
-        description="temperature, at first, of the gates drawn for each batch: high, near 1/2; low, near 0 or 1",
+        description="temperature, at first, of the gates sampled for each batch: high, near 1/2; low, near 0 or 1",
     )
     tau_end: float = Field(0.5, gt=0, description="and at last")
     tau_steps: int = Field(5000, ge=1, description="updates from the one to the other, fewer than train.steps")
@@ -86,7 +86,7 @@ class LatentConfig(Section):
     )
     prior: Annotated[Literal["aggregated"] | tuple[Positive, Positive], WrapValidator(_prior)] = Field(
         (1.0, 1.0),
-        description="what gates are drawn to: [a, b], a probability of a / (a + b) that a layer is used (the mean of "
+        description="the prior of the gates: [a, b], a probability of a / (a + b) that a layer is used (the mean of "
         "Beta(a, b)); or aggregated: the mean of all pairs' probabilities",
     )
     beta: float = Field(
@@ -128,7 +128,7 @@ class WordDepthsConfig(Section):
     scale: float = Field(1.0, gt=0, le=100, description="every depth times this, at least 1 and at most all layers")
     scales: tuple[Positive, ...] = Field(
         (),
-        description="one of these is drawn for each batch instead of `scale`, such as [0.5, 0.75, 1, 1.5], so that the "
+        description="one of these is sampled for each batch instead of `scale`, such as [0.5, 0.75, 1, 1.5]; then the "
         "finished model is good at all of them",
     )
     lambda_: float | None = Field(

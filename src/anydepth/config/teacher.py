@@ -1,4 +1,4 @@
-"""Who teaches, and what of it is learnt."""
+"""Distillation: the teacher, and what the student learns from it."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -34,7 +34,7 @@ class TeacherConfig(Section):
     )
     fusion: Literal["concat", "mean", "attention"] = Field(
         "concat",
-        description="how ckd combines them: side by side, then projected; their mean; or a learnt mean of all layers",
+        description="how ckd combines them: side by side, then projected; their mean; or a learned mean of all layers",
     )
     project: Literal["teacher", "student"] = Field(
         "student",

@@ -17,7 +17,7 @@ class TrainConfig(Section):
         4096,
         ge=16,
         le=10_000_000,
-        description="sub-words in a batch, of all processes together, padding included, on its longer side",
+        description="subwords in a batch, of all processes together, padding included, on its longer side",
     )
     accumulate: int = Field(1, ge=1, description="batches per update")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")

@@ -1,6 +1,7 @@
-"""Training text as people write it: without the final full stop, in capitals, with typos, several sentences on a line.
+"""Data augmentation: text as people write it, without the final full stop, in capitals, with typos, several sentences
+on a line.
 
-What becomes of a pair is sampled by (seed, epoch, pair), so that a resumed run, and each of several processes, sees the
+The changes of a pair are sampled by (seed, epoch, pair), so that a resumed run, and each of several processes, sees the
 same. The functions change text and know no tokens; `AugmentedStore` applies them to a store, an epoch at a time.
 """
 

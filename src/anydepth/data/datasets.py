@@ -58,7 +58,7 @@ class DataSet(Protocol):
     def write(self, archive: Path, work: Path) -> None: ...
 
     def summary(self, folder: Path) -> dict[str, Any]:
-        """Of a finished folder; "contents" is a line for people."""
+        """Of a finished folder; "contents" is a line to show."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def _pip_settings() -> dict[str, list[str]]:
-    """Where the user has told pip to look. Later lines of pip's list override earlier ones."""
+    """Where pip is configured to look. Later lines of pip's list override earlier ones."""
     listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     settings: dict[str, list[str]] = {}
     for line in listing.stdout.splitlines():

@@ -120,7 +120,7 @@ def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) ->
             cleaned = _collect_labels(cleaned, part.labels)
         if config.folds is not None:
             cleaned = _without_fold(cleaned, config.folds, config.fold, folder / TEST, cleaner.counts)
-        noted = _offer(hold_out, cleaned) if pair.valid is None else _mark_seen(cleaned, sources, part.seen_in_train)
+        noted = _offer(hold_out, cleaned) if pair.valid is None else _note_sources(cleaned, sources, part.seen_in_train)
         write_pairs(folder, name, noted)
     part.check_training()
     if pair.valid is None:
@@ -178,12 +178,12 @@ def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
     part.valid_counts = CleaningCounts(read=held_out, kept=len(valid), duplicates=held_out - len(valid))
 
 
-def _mark_seen(pairs: Iterable[Pair], sources: set[int], seen: set[int]) -> Iterator[Pair]:
-    """Yield the pairs, and add to `seen` those of `sources` that occur."""
+def _note_sources(pairs: Iterable[Pair], sources: set[int], found: set[int]) -> Iterator[Pair]:
+    """Yield the pairs, and add to `found` those of `sources` that occur."""
     for pair in pairs:
         source = digest(pair[0])
         if source in sources:
-            seen.add(source)
+            found.add(source)
         yield pair
 
 

@@ -1,4 +1,4 @@
-"""Held-out sentences that share nothing with the training corpus."""
+"""Splits a corpus: held-out sentences share nothing with the training part."""
 
 import heapq
 import random

@@ -175,7 +175,7 @@ def _check(sources: Sequence[str], references: Sequence[str], repeats: int, timi
 
 
 def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> list[int]:
-    """As the encoder reads them, as in selectors/cost.py."""
+    """As the encoder reads them, as in selectors/calibration.py."""
     found, limit = translator.tokenizer.encode_many(sources), translator.longest_source
     for number, length in enumerate(map(len, found), 1):
         if length > limit and not cut_long:

@@ -184,7 +184,7 @@ class CalibrationConditions:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`lengths` counts the sentences of the calibration set by their length, as in selectors/cost.py."""
+    """`lengths` counts the sentences of the calibration set by their length in subwords, EOS included."""
 
     conditions: CalibrationConditions
     lengths: dict[int, Count]

@@ -280,11 +280,11 @@ class SelectionValidator:
 
     @torch.no_grad()
     def shrink(self, network: DepthPredictor) -> None:
-        """Draw what it says of differences towards their means, as far as unseen sentences ask for it.
+        """Shrink the predicted differences towards their means, by a factor estimated on unseen sentences.
 
-        The largest of several uncertain features is most often one that is too large, and the choice goes by the
-        largest. The factor is the slope of the truth over what was foreseen, less its standard error, from 0 to 1: a
-        network that foresees nothing ends up with the means, which is one depth for all.
+        The largest of several uncertain predictions is usually too large, and the largest decides. The factor is the
+        slope of the truth over the prediction, less its standard error, from 0 to 1: a network that predicts nothing
+        ends up with the means, which is one depth for all.
         """
         output_nk, quality_nk, weight_n = self._outputs(network)
         others = torch.arange(len(network.offset_k), device=output_nk.device) != self.deepest
@@ -317,7 +317,7 @@ def _found(output_nk: Tensor, quality_nk: Tensor) -> tuple[dict[str, float], str
 
 
 def _explained(output_nk: Tensor, split_nk: Tensor, weight_n: Tensor, deepest: int) -> tuple[dict[str, float], str]:
-    """R squared: the share of the variance between sentences that is predicted; 0 if nothing has been learnt."""
+    """R squared: the share of the variance between sentences that is predicted; 0 if nothing has been learned."""
     weight_n1 = (weight_n / weight_n.sum())[:, None]
     error_k = (weight_n1 * (split_nk - output_nk) ** 2).sum(0)
     variance_k = (weight_n1 * (split_nk - (weight_n1 * split_nk).sum(0)) ** 2).sum(0)

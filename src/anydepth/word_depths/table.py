@@ -29,7 +29,7 @@ DIGITS = 4  # of the values, in memory as in the file, so that a table means the
 KEPT_TABLES = 8
 ADVICE = "make it again with `anydepth word-depths`"
 
-Kind = Literal["mi", "reconstruction"]
+TableKind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Special = Literal["deepest", "shallowest"]
@@ -46,7 +46,7 @@ class WordDepths:
 
     `values` has the depth of a word on a continuous scale: one number for each penalty in `lambdas`, which ascend, or
     a single one without penalties. `lambda_` is the penalty that counts unless another is asked for. `texts` has
-    depths for each occurrence of a word, by `text_key`. `facts` are for people: how the table was made.
+    depths for each occurrence of a word, by `text_key`. `facts` say how the table was made.
     """
 
     kind: str
@@ -165,7 +165,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: int = Field(ge=1)
-    kind: Kind
+    kind: TableKind
     layers: int = Field(ge=1, strict=True)
     lambdas: tuple[Finite, ...]
     lambda_: Finite | None = Field(alias="lambda")
