@@ -73,7 +73,7 @@ def serve(
     from anydepth.artifact.model import resolve
     from anydepth.selectors.budget import parse_budget
     from anydepth.serve.logs import set_up
-    from anydepth.serve.run import build, listen, run
+    from anydepth.serve.server import build, listen, run
     from anydepth.serve.settings import Limits, Settings
     from anydepth.serve.workers import Source
 

@@ -18,9 +18,11 @@ from anydepth import __version__
 from anydepth.serve.classifying import Classifying
 from anydepth.serve.documentation import DESCRIPTION, ClassifyAnswer, TranslateAnswer, body_of, errors
 from anydepth.serve.errors import ApiError
+from anydepth.serve.handlers import AUTO_SOURCE, Translating
 from anydepth.serve.metrics import Metrics
+from anydepth.serve.monitoring import HANDLERS, Watching, error_response
 from anydepth.serve.queue import Queue
-from anydepth.serve.requests import (
+from anydepth.serve.schemas import (
     ClassifyRequest,
     DetectRequest,
     StreamRequest,
@@ -30,8 +32,6 @@ from anydepth.serve.requests import (
     texts_of,
 )
 from anydepth.serve.settings import Settings
-from anydepth.serve.translating import AUTO_SOURCE, Translating
-from anydepth.serve.watching import HANDLERS, Watching, error_response
 from anydepth.serve.workers import Workers
 
 CONTENT_POLICY = (

@@ -10,7 +10,7 @@ from anydepth.infer.classifier import Classification, Classifier, ExplainedWord
 from anydepth.serve.errors import ApiError
 from anydepth.serve.metrics import Metrics
 from anydepth.serve.queue import Queue
-from anydepth.serve.requests import flag_field, number_field, text_field, texts_of
+from anydepth.serve.schemas import flag_field, number_field, text_field, texts_of
 from anydepth.serve.settings import Settings
 from anydepth.serve.waiting import all_of
 from anydepth.serve.workers import Task

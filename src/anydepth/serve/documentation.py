@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from anydepth.serve.requests import FORM, JSON
+from anydepth.serve.schemas import FORM, JSON
 
 DESCRIPTION = (
     "Translation at any depth. `/translate`, `/languages`, `/detect` and `/health` are those of LibreTranslate, "

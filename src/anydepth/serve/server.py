@@ -17,8 +17,8 @@ from anydepth.infer.classifier import Classifier
 from anydepth.serve.app import make_app
 from anydepth.serve.classifying import Classifying
 from anydepth.serve.connections import protocol
+from anydepth.serve.handlers import Translating
 from anydepth.serve.settings import Limits, Settings
-from anydepth.serve.translating import Translating
 from anydepth.serve.workers import Source, Workers
 
 

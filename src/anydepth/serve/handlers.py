@@ -21,7 +21,7 @@ from anydepth.serve.errors import ApiError, SlowError
 from anydepth.serve.logs import LOG
 from anydepth.serve.metrics import Metrics
 from anydepth.serve.queue import Queue
-from anydepth.serve.requests import alternatives_of, number_field, text_field, texts_of
+from anydepth.serve.schemas import alternatives_of, number_field, text_field, texts_of
 from anydepth.serve.segments import Segment, split
 from anydepth.serve.settings import Settings
 from anydepth.serve.waiting import Lines, all_of
