@@ -19,7 +19,7 @@ from anydepth.engines.onnx_format import write_onnx
 from anydepth.errors import UserError
 from anydepth.export.check import check
 from anydepth.export.export import Asked, export
-from anydepth.export.sample import Sample, find_sample
+from anydepth.export.sample import SampleText, find_sample
 from anydepth.word_depths.table import WordDepths
 from anydepth.word_depths.token_depths import TokenDepths
 
@@ -78,7 +78,7 @@ def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
 def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
     """Random weights hardly ever end a sentence: all of its 40 positions are filled."""
     endless = random_translator(toy.tokenizer)
-    export(Asked(endless, "3-2", "float32"), to, tmp_path / "out", Sample(TEXTS, None, "texts"))
+    export(Asked(endless, "3-2", "float32"), to, tmp_path / "out", SampleText(TEXTS, None, "texts"))
     text = TEXTS[2]
     (expected,) = endless.hypotheses([text], depth="3-2")
     assert not expected[0].ended
@@ -93,7 +93,7 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
-        export(Asked(package.load(source), depth, "float32"), "anydepth", out, Sample([SENTENCE], None, "one"))
+        export(Asked(package.load(source), depth, "float32"), "anydepth", out, SampleText([SENTENCE], None, "one"))
         assert (package.load(out).token_depths is not None) == kept
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, m
 
 def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
     loud = package.load(two_targets_run).between(target="loud")
-    sample = Sample([SENTENCE], None, "one")
+    sample = SampleText([SENTENCE], None, "one")
     for to in ("ctranslate2", "onnx"):
         export(Asked(loud, "2-2", "float32"), to, tmp_path / to, sample)
         assert program_of(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
@@ -145,7 +145,7 @@ def test_all_depths_in_half_the_space(toy, sample, tmp_path):
 
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
     loud = package.load(two_targets_run).between(target="loud")
-    export(Asked(loud, "2-2", "float32"), "anydepth", tmp_path / "out", Sample([SENTENCE], None, "one"))
+    export(Asked(loud, "2-2", "float32"), "anydepth", tmp_path / "out", SampleText([SENTENCE], None, "one"))
     assert package.load(tmp_path / "out").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
 
 
@@ -173,11 +173,11 @@ def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
 def test_the_model_itself_is_never_written_over(toy_run, tmp_path, out):
     shutil.copytree(toy_run / "model", tmp_path / "model")
     own = package.load(tmp_path / "model")
-    export(Asked(own, "all", "float16"), "anydepth", tmp_path / "own", Sample([SENTENCE], None, "one"))
+    export(Asked(own, "all", "float16"), "anydepth", tmp_path / "own", SampleText([SENTENCE], None, "one"))
     for translator in (own, package.load(tmp_path / "own")):
         folder = translator.folder / out.removeprefix("model").lstrip("/") if out != "." else tmp_path
         with pytest.raises(UserError, match="where the model itself is"):
-            export(Asked(translator, "1-1", "int8"), "ctranslate2", folder, Sample([SENTENCE], None, "one"))
+            export(Asked(translator, "1-1", "int8"), "ctranslate2", folder, SampleText([SENTENCE], None, "one"))
     assert package.load(tmp_path / "own").translate([SENTENCE])
 
 

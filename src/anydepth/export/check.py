@@ -8,7 +8,7 @@ import torch
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.evaluate.metrics import score
-from anydepth.export.sample import Sample
+from anydepth.export.sample import SampleText
 from anydepth.infer.hypothesis import Hypothesis
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -35,7 +35,7 @@ class Check:
     """Greedy translations of a sample at a depth, token for token; BLEU of both where there are references."""
 
     depth: str
-    sample: Sample
+    sample: SampleText
     differences: list[Difference]
     bleu: tuple[float, float] | None  # of the source model, and of what was exported
     agreement: float  # BLEU of what was exported against the translations of the source model
@@ -49,7 +49,7 @@ class Check:
         return [one for one in self.differences if not one.is_tie]
 
 
-def check(source: Translator, exported: Translator, depth: str, exported_depth: str, sample: Sample) -> Check:
+def check(source: Translator, exported: Translator, depth: str, exported_depth: str, sample: SampleText) -> Check:
     """Both translate the sample greedily, the source model with PyTorch in float32."""
     texts = sample.sources
     options = {"cut_long": True, "scores": False}

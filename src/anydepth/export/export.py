@@ -18,8 +18,8 @@ from anydepth.engines.shortlist import VMAP, Shortlist
 from anydepth.errors import UserError
 from anydepth.export.card import export_card
 from anydepth.export.check import Check, check
-from anydepth.export.sample import NAME as SAMPLE
-from anydepth.export.sample import Sample
+from anydepth.export.sample import SAMPLE_FILE as SAMPLE
+from anydepth.export.sample import SampleText
 from anydepth.files import atomic_folder
 from anydepth.infer.translator import Translator
 from anydepth.model.cutting import cut
@@ -118,7 +118,7 @@ FORMATS: dict[str, Callable[[Asked, Path], Translator]] = {
 }
 
 
-def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
+def export(asked: Asked, to: str, out: Path, sample: SampleText) -> Check:
     """Write it and try it on the sample; if it does not translate as its source does, nothing is left of it."""
     if to not in FORMATS:
         raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
@@ -138,7 +138,7 @@ def export(asked: Asked, to: str, out: Path, sample: Sample) -> Check:
     return result
 
 
-def _checked(asked: Asked, exported: Translator, sample: Sample) -> Check:
+def _checked(asked: Asked, exported: Translator, sample: SampleText) -> Check:
     """Of all depths, in all language pairs, the one that is worst off."""
     if asked.depth != ALL:
         there = asked.depth if asked.depth in exported.menu.names else exported.menu.default.name

@@ -8,12 +8,12 @@ from anydepth.data import Tokenizer, read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
-NAME = "sample.tsv"  # in a model folder: source, tab, reference
+SAMPLE_FILE = "sample.tsv"  # in a model folder: source, tab, reference
 RANDOM_LENGTHS = range(3, 28)
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleText:
     sources: list[str]
     references: list[str] | None
     origin: str
@@ -22,33 +22,35 @@ class Sample:
 
 def find_sample(
     translator: Translator, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
-) -> Sample:
+) -> SampleText:
     """At most `size` sentences. `given` is what the user named: a run has validation text, a model perhaps a sample."""
     if source is not None:
         sources = list(read_lines(source))
         references = None if reference is None else list(read_lines(reference))
         if references is not None and len(references) != len(sources):
             raise UserError(f"{source} has {len(sources):,} lines, {reference} {len(references):,}: they must match")
-        return _without_blanks(Sample(sources[:size], None if references is None else references[:size], source.name))
+        return _without_blanks(
+            SampleText(sources[:size], None if references is None else references[:size], source.name)
+        )
     if reference is not None:
         raise UserError("--reference comes with --source: give both, or neither")
-    own = [] if translator.folder is None else [translator.folder / NAME]
+    own = [] if translator.folder is None else [translator.folder / SAMPLE_FILE]
     for path in own:
         if path.is_file():
             pairs = [line.partition("\t") for line in read_lines(path)][:size]
-            found = Sample(
-                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model", in_model=True
+            found = SampleText(
+                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{SAMPLE_FILE} of the model", in_model=True
             )
             return _without_blanks(found)
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
     if translator.pair is None and all(path.is_file() for path in valid):
         sources, targets = (list(read_lines(path))[:size] for path in valid)
         if sources and len(sources) == len(targets):
-            return Sample(sources, targets, "the run's validation text")
-    return Sample(_at_random(translator, min(size, 100)), None, "sub-words at random")
+            return SampleText(sources, targets, "the run's validation text")
+    return SampleText(_at_random(translator, min(size, 100)), None, "sub-words at random")
 
 
-def _without_blanks(sample: Sample) -> Sample:
+def _without_blanks(sample: SampleText) -> SampleText:
     """A blank line is no test of anything."""
     kept = [i for i, text in enumerate(sample.sources) if text.strip()]
     if not kept:
