@@ -5,7 +5,7 @@
 
 #include "buffer.h"
 #include "model.h"
-#include "outputs.h"
+#include "output_layer.h"
 
 namespace anydepth {
 
