@@ -72,8 +72,9 @@ ANYDEPTH_API int anydepth_set_shortlist(anydepth_model* model, const int32_t* al
 ANYDEPTH_API int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                                  const anydepth_options* options, anydepth_results* results);
 /* Logits of one sentence's target, which begins with BOS: [target length, vocabulary], so many positions in a pass. */
-ANYDEPTH_API int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
-                                 const int32_t* target, int32_t target_length, int32_t at_once, float* logits);
+ANYDEPTH_API int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
+                                 const anydepth_batch* batch, const int32_t* target, int32_t target_length,
+                                 int32_t at_once, float* logits);
 /* Of speculation, since the model was loaded: drafted and accepted tokens, passes, tokens of the output. */
 ANYDEPTH_API void anydepth_speculation(const anydepth_model* model, int64_t counts[4]);
 

@@ -39,7 +39,8 @@ void check(bool holds, const char* otherwise) {
 }
 
 std::vector<int> layers(const int32_t* chosen, int32_t count, const Stack& stack) {
-  check(chosen != nullptr && count >= 1 && count <= static_cast<int>(stack.pattern.size()), "the model has no such layers");
+  check(chosen != nullptr && count >= 1 && count <= static_cast<int>(stack.pattern.size()),
+        "the model has no such layers");
   std::vector<int> found(chosen, chosen + count);
   for (int i = 0; i < count; ++i)
     check(found[i] >= 0 && found[i] < static_cast<int>(stack.pattern.size()) && (i == 0 || found[i] > found[i - 1]),
@@ -53,12 +54,14 @@ std::vector<float> weights(const float* given, int32_t count) {
 
 SubNetwork checked(const Model& model, const anydepth_subnetwork* sub) {
   check(sub != nullptr, "there is no sub-network");
-  return {layers(sub->encoder, sub->encoder_layers, model.encoder), layers(sub->decoder, sub->decoder_layers, model.decoder),
-          weights(sub->encoder_weights, sub->encoder_layers), weights(sub->decoder_weights, sub->decoder_layers)};
+  return {layers(sub->encoder, sub->encoder_layers, model.encoder),
+          layers(sub->decoder, sub->decoder_layers, model.decoder), weights(sub->encoder_weights, sub->encoder_layers),
+          weights(sub->decoder_weights, sub->decoder_layers)};
 }
 
 SourceBatch checked(const Model& model, const anydepth_batch* batch) {
-  check(batch != nullptr && batch->sentences >= 1 && batch->sentences <= 1 << 20, "there are no sentences, or too many");
+  check(batch != nullptr && batch->sentences >= 1 && batch->sentences <= 1 << 20,
+        "there are no sentences, or too many");
   check(batch->tokens != nullptr && batch->starts != nullptr && batch->limits != nullptr, "the batch is not complete");
   SourceBatch found;
   found.starts.assign(batch->starts, batch->starts + batch->sentences + 1);
@@ -69,19 +72,23 @@ SourceBatch checked(const Model& model, const anydepth_batch* batch) {
     check(batch->limits[i] >= 1 && batch->limits[i] <= model.positions, "a limit is longer than the model takes");
   }
   found.tokens.assign(batch->tokens, batch->tokens + found.starts.back());
-  for (const int32_t token : found.tokens) check(token >= 0 && token < model.vocabulary, "a token is not in the vocabulary");
+  for (const int32_t token : found.tokens)
+    check(token >= 0 && token < model.vocabulary, "a token is not in the vocabulary");
   if (batch->depths != nullptr) found.depths.assign(batch->depths, batch->depths + found.starts.back());
   return found;
 }
 
 Options checked(const Model& model, const SubNetwork& sub, const anydepth_options* o) {
-  check(o != nullptr && o->beam >= 1 && o->beam <= 1024 && o->nbest >= 1 && o->nbest <= o->beam, "the beam is out of range");
-  check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()), "drafts come from fewer layers");
+  check(o != nullptr && o->beam >= 1 && o->beam <= 1024 && o->nbest >= 1 && o->nbest <= o->beam,
+        "the beam is out of range");
+  check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
+        "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
   check(!o->shortlist || !model.shortlist.offsets.empty(), "the model has no shortlist");
   check(o->length_penalty >= 0.0f && o->length_penalty <= 100.0f, "the length penalty is out of range");
   Options found;
-  found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length, found.length_penalty = o->length_penalty;
+  found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
+  found.length_penalty = o->length_penalty;
   found.scores = o->scores != 0, found.shortlist = o->shortlist != 0, found.draft_layers = o->draft_layers;
   found.draft_length = o->draft_length;
   return found;
@@ -151,8 +158,10 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
     check(sources.sentences() == 1, "logits are of one sentence");
-    check(target_length >= 1 && target_length <= m.positions && at_once >= 1, "the target is longer than the model takes");
-    for (int i = 0; i < target_length; ++i) check(target[i] >= 0 && target[i] < m.vocabulary, "a token is not in the vocabulary");
+    check(target_length >= 1 && target_length <= m.positions && at_once >= 1,
+          "the target is longer than the model takes");
+    for (int i = 0; i < target_length; ++i)
+      check(target[i] >= 0 && target[i] < m.vocabulary, "a token is not in the vocabulary");
     Runner runner(m, chosen);
     runner.encode(sources);
     KVCache cache(runner.decoder_layers(), m.width);

@@ -49,8 +49,8 @@ struct PackedMatrix {
   size_t bytes() const { return size_t(blocks) * quads * TILE * QUAD; }
 };
 
-// Rows of activations, quantized asymmetrically: value = scale * integer + zero_point, both per row, the zero point as a
-// float. `sums` are of the integers of a row.
+// Rows of activations, quantized asymmetrically: value = scale * integer + zero_point, both per row, the zero point as
+// a float. `sums` are of the integers of a row.
 struct QuantizedRows {
   const int8_t* values;
   int stride;  // a multiple of QUAD
@@ -71,7 +71,8 @@ struct GemmOutput {
 
 struct Kernels {
   const char* name;
-  float row_cost;  // of one more row in a small batch, as a share of one row: near 0 where reading weights is the bottleneck
+  float row_cost;  // of one more row in a small batch, as a share of one row: near 0 where reading weights is the
+                   // bottleneck
   bool unsigned_weights;  // weights are stored as unsigned bytes, 128 larger, by flipping the sign bit
 
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum);
@@ -81,14 +82,14 @@ struct Kernels {
   void (*attend)(const float* query, size_t query_stride, int queries, const float* const* key_value, int positions,
                  int heads, int e, float* scores, float* out, size_t out_stride);
   float (*dot_with_half)(const float* a, const uint16_t* b, int n);  // b is in half precision
-  void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
+  void (*gelu)(float* x, int n, bool by_tanh);                       // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
   int (*argmax)(const float* x, int n);
   int (*next_above)(const float* x, int from, int n, float threshold);  // n if there is none
 };
 
 const Kernels* plain_kernels();
-const Kernels* avx2_kernels();    // null if not compiled, or not supported here
+const Kernels* avx2_kernels();  // null if not compiled, or not supported here
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();

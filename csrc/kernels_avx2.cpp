@@ -25,7 +25,9 @@ struct V {
   static constexpr int W = 8;
   using F = __m256;
   static inline F load(const float* p) { return _mm256_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static inline F load_half(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static inline F set(float x) { return _mm256_set1_ps(x); }
   static inline F zero() { return _mm256_setzero_ps(); }
@@ -65,10 +67,12 @@ struct V {
 
 #include "kernels_float.inl"
 
-inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums, const GemmOutput& target) {
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums,
+                           const GemmOutput& target) {
   const int output = block * TILE + half * 8;
   const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w.scales + output), _mm256_set1_ps(x.scales[row]));
-  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.zero_points[row]), _mm256_loadu_ps(w.sums + output), _mm256_loadu_ps(w.bias + output));
+  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.zero_points[row]), _mm256_loadu_ps(w.sums + output),
+                                        _mm256_loadu_ps(w.bias + output));
   __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
   if (target.epilogue == Epilogue::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
@@ -105,9 +109,10 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int half = 0; half < 2; ++half) apply_epilogue(w, x, row + r, block, half, sums[r][half], target);
+  }
 }
 
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
@@ -138,7 +143,8 @@ static bool has_half_precision() {
 }
 
 const Kernels* avx2_kernels() {
-  static const Kernels kernels = {"avx2", 0.3f, false, quantize, normalize, gemm, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx2", 0.3f,          false, quantize,    normalize, gemm,
+                                  attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_half_precision();
   return runs ? &kernels : nullptr;
 }

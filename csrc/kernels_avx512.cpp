@@ -9,7 +9,8 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
@@ -23,7 +24,9 @@ struct V {
   static constexpr int W = 16;
   using F = __m512;
   static inline F load(const float* p) { return _mm512_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static inline F load_half(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static inline F set(float x) { return _mm512_set1_ps(x); }
   static inline F zero() { return _mm512_setzero_ps(); }
@@ -53,13 +56,15 @@ struct V {
 
 #include "kernels_float.inl"
 
-// VNNI multiplies unsigned by signed bytes: weights are stored 128 larger, as unsigned bytes, and 128 times the sum of the
-// activations is subtracted at the end.
-inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums, const GemmOutput& target) {
+// VNNI multiplies unsigned by signed bytes: weights are stored 128 larger, as unsigned bytes, and 128 times the sum of
+// the activations is subtracted at the end.
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums,
+                           const GemmOutput& target) {
   const int output = block * TILE;
   sums = _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
   const __m512 factor = _mm512_mul_ps(_mm512_loadu_ps(w.scales + output), _mm512_set1_ps(x.scales[row]));
-  const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.zero_points[row]), _mm512_loadu_ps(w.sums + output), _mm512_loadu_ps(w.bias + output));
+  const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.zero_points[row]), _mm512_loadu_ps(w.sums + output),
+                                        _mm512_loadu_ps(w.bias + output));
   __m512 p = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
   if (target.epilogue == Epilogue::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
@@ -75,16 +80,19 @@ inline __m512i four_inputs(const int8_t* a) {
 
 inline void prefetch(const int8_t* tile) { _mm_prefetch(reinterpret_cast<const char*>(tile), _MM_HINT_T0); }
 
-// A few rows: bound by reading the weights. Inputs are split among several accumulators, which hides their latency. `a` is [quads, ROWS, QUAD].
+// A few rows: bound by reading the weights. Inputs are split among several accumulators, which hides their latency. `a`
+// is [quads, ROWS, QUAD].
 template <int ROWS, int SPLIT>
-inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int block, const GemmOutput& target) {
+inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int block,
+                          const GemmOutput& target) {
   constexpr size_t AHEAD = 4096;
   const int8_t* tile = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   __m512i sums[SPLIT][ROWS];
   ANYDEPTH_UNROLL
-  for (int i = 0; i < SPLIT; ++i)
+  for (int i = 0; i < SPLIT; ++i) {
     ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_setzero_si512();
+  }
   int quad = 0;
   for (; quad + SPLIT <= w.quads; quad += SPLIT, tile += SPLIT * TILE * QUAD, a += SPLIT * ROWS * QUAD) {
     ANYDEPTH_UNROLL
@@ -92,12 +100,15 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
       prefetch(tile + i * TILE * QUAD + AHEAD);
       const __m512i own = _mm512_loadu_si512(tile + i * TILE * QUAD);
       ANYDEPTH_UNROLL
-      for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
+      for (int r = 0; r < ROWS; ++r)
+        sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
     }
   }
-  for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD)
+  for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD) {
     ANYDEPTH_UNROLL
-    for (int r = 0; r < ROWS; ++r) sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+    for (int r = 0; r < ROWS; ++r)
+      sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+  }
   ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
@@ -108,15 +119,17 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
 
 // Many rows: bound by computing. The next blocks are prefetched meanwhile.
 template <int ROWS, int BLOCKS>
-inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int row, int block, const GemmOutput& target) {
+inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int row, int block,
+                      const GemmOutput& target) {
   const size_t next = size_t(w.quads) * TILE * QUAD;
   const int8_t* tile = w.tiles + block * next;
   const int8_t* coming = tile + BLOCKS * next;
   __m512i sums[ROWS][BLOCKS];
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_setzero_si512();
+  }
   for (int quad = 0; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD, coming += BLOCKS * TILE * QUAD) {
     __m512i own[BLOCKS];
     ANYDEPTH_UNROLL
@@ -132,18 +145,20 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) apply_epilogue(w, x, row + r, block + b, sums[r][b], target);
+  }
 }
 
 constexpr int MOST_ROWS = 12;  // 24 accumulators, two tiles and the inputs: nearly all of 32 registers
 using GemmRows = void (*)(const PackedMatrix&, const QuantizedRows&, const int8_t*, int, int, const GemmOutput&);
 template <int BLOCKS>
 GemmRows gemm_for_rows(int count) {
-  constexpr GemmRows all[MOST_ROWS] = {gemm_rows<1, BLOCKS>, gemm_rows<2, BLOCKS>,  gemm_rows<3, BLOCKS>,  gemm_rows<4, BLOCKS>,
-                                       gemm_rows<5, BLOCKS>, gemm_rows<6, BLOCKS>,  gemm_rows<7, BLOCKS>,  gemm_rows<8, BLOCKS>,
-                                       gemm_rows<9, BLOCKS>, gemm_rows<10, BLOCKS>, gemm_rows<11, BLOCKS>, gemm_rows<12, BLOCKS>};
+  constexpr GemmRows all[MOST_ROWS] = {gemm_rows<1, BLOCKS>,  gemm_rows<2, BLOCKS>,  gemm_rows<3, BLOCKS>,
+                                       gemm_rows<4, BLOCKS>,  gemm_rows<5, BLOCKS>,  gemm_rows<6, BLOCKS>,
+                                       gemm_rows<7, BLOCKS>,  gemm_rows<8, BLOCKS>,  gemm_rows<9, BLOCKS>,
+                                       gemm_rows<10, BLOCKS>, gemm_rows<11, BLOCKS>, gemm_rows<12, BLOCKS>};
   return all[count - 1];
 }
 
@@ -152,7 +167,8 @@ const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int qu
   int8_t* to = x.scratch + size_t(from) * quads * QUAD;
   for (int r = 0; r < rows; ++r) {
     const int8_t* row = x.values + size_t(from + r) * x.stride;
-    for (int quad = 0; quad < quads; ++quad) __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
+    for (int quad = 0; quad < quads; ++quad)
+      __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
   }
   return to;
 }
@@ -191,7 +207,8 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 namespace anydepth {
 
 const Kernels* avx512_kernels() {
-  static const Kernels kernels = {"avx512-vnni", 0.05f, true, quantize, normalize, gemm, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx512-vnni", 0.05f,         true, quantize,    normalize, gemm,
+                                  attend,        dot_with_half, gelu, log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512vnni");

@@ -1,5 +1,6 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
-//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above store_int8
+//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above
+//   store_int8
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
 static void quantize(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum) {
@@ -82,7 +83,8 @@ static void gelu(float* x, int n, bool by_tanh) {
     V::F outer;  // 1 - Phi(|x|)
     if (by_tanh) {
       const V::F cubic = V::mul(size, V::fma(V::mul(size, size), V::set(0.044715f), one));
-      const V::F decay = exponential(V::mul(cubic, V::set(-1.5957691216f)));  // e^(-2u), and tanh(u) = (1 - it) / (1 + it)
+      const V::F decay =
+          exponential(V::mul(cubic, V::set(-1.5957691216f)));  // e^(-2u), and tanh(u) = (1 - it) / (1 + it)
       outer = V::div(decay, V::add(one, decay));
     } else {
       const V::F t = V::div(one, V::fma(size, V::set(0.3275911f * 0.70710678f), one));

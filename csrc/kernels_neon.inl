@@ -19,7 +19,9 @@ struct V {
   static inline F round(F x) { return vrndnq_f32(x); }
   static inline float sum(F x) { return vaddvq_f32(x); }
   static inline float maximum(F x) { return vmaxnmvq_f32(x); }
-  static inline F pow2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+  static inline F pow2(F n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
+  }
   static inline int above(F x, float threshold) {
     const uint32x4_t over = vcgtq_f32(x, vdupq_n_f32(threshold));
     const uint64_t mask = vget_lane_u64(vreinterpret_u64_u16(vmovn_u32(over)), 0);
@@ -34,7 +36,8 @@ struct V {
 
 #include "kernels_float.inl"
 
-inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int output, int32x4_t sums, const GemmOutput& target) {
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int output, int32x4_t sums,
+                           const GemmOutput& target) {
   const float32x4_t factor = vmulq_n_f32(vld1q_f32(w.scales + output), x.scales[row]);
   const float32x4_t offset = vfmaq_n_f32(vld1q_f32(w.bias + output), vld1q_f32(w.sums + output), x.zero_points[row]);
   float32x4_t p = vfmaq_f32(offset, vcvtq_f32_s32(sums), factor);
@@ -49,9 +52,10 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
   const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   int32x4_t sums[ROWS][4];
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) sums[r][part] = vdupq_n_s32(0);
+  }
   for (int quad = 0; quad < w.quads; ++quad) {
     int8x16_t tile[4];
     ANYDEPTH_UNROLL
@@ -66,9 +70,10 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) apply_epilogue(w, x, row + r, block * TILE + part * 4, sums[r][part], target);
+  }
 }
 
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {

@@ -28,7 +28,9 @@ struct V {
   static float maximum(F x) { return x; }
   static F pow2(F n) { return std::ldexp(1.0f, n > -200.0f ? static_cast<int>(n) : -200); }
   static int above(F x, float threshold) { return x > threshold ? 0 : 1; }
-  static void store_int8(int8_t* q, F x) { *q = static_cast<int8_t>(x >= -127.0f ? (x <= 127.0f ? x : 127.0f) : -127.0f); }
+  static void store_int8(int8_t* q, F x) {
+    *q = static_cast<int8_t>(x >= -127.0f ? (x <= 127.0f ? x : 127.0f) : -127.0f);
+  }
 };
 
 #include "kernels_float.inl"
@@ -59,7 +61,8 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 }  // namespace
 
 const Kernels* plain_kernels() {
-  static const Kernels kernels = {"plain", 1.0f, false, quantize, normalize, gemm, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"plain", 1.0f,          false, quantize,    normalize, gemm,
+                                  attend,  dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }
 

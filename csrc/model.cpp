@@ -21,7 +21,8 @@ constexpr int32_t VERSION = 1;
 constexpr size_t LINE = 64;             // matrices begin at a cache line
 constexpr size_t HUGE_PAGE = 2u << 20;  // huge pages: fewer TLB misses while weights are streamed
 // With more inputs than MOST_FFN, sums of products would not fit in 32 bits.
-constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24, MOST_POSITIONS = 1 << 20;
+constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24,
+              MOST_POSITIONS = 1 << 20;
 
 uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
   static const auto table = [] {
@@ -32,14 +33,16 @@ uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
       made[i] = c;
     }
     for (uint32_t i = 0; i < 256; ++i)
-      for (int k = 1; k < 8; ++k) made[k * 256 + i] = (made[(k - 1) * 256 + i] >> 8) ^ made[made[(k - 1) * 256 + i] & 255];
+      for (int k = 1; k < 8; ++k)
+        made[k * 256 + i] = (made[(k - 1) * 256 + i] >> 8) ^ made[made[(k - 1) * 256 + i] & 255];
     return made;
   }();
   uint32_t c = 0xFFFFFFFFu;
   for (; size >= 8; data += 8, size -= 8) {
     c ^= uint32_t(data[0]) | uint32_t(data[1]) << 8 | uint32_t(data[2]) << 16 | uint32_t(data[3]) << 24;
-    c = table[7 * 256 + (c & 255)] ^ table[6 * 256 + (c >> 8 & 255)] ^ table[5 * 256 + (c >> 16 & 255)] ^ table[4 * 256 + (c >> 24)] ^
-        table[3 * 256 + data[4]] ^ table[2 * 256 + data[5]] ^ table[256 + data[6]] ^ table[data[7]];
+    c = table[7 * 256 + (c & 255)] ^ table[6 * 256 + (c >> 8 & 255)] ^ table[5 * 256 + (c >> 16 & 255)] ^
+        table[4 * 256 + (c >> 24)] ^ table[3 * 256 + data[4]] ^ table[2 * 256 + data[5]] ^ table[256 + data[6]] ^
+        table[data[7]];
   }
   for (; size; ++data, --size) c = table[(c ^ *data) & 255] ^ (c >> 8);
   return c ^ 0xFFFFFFFFu;
@@ -85,7 +88,8 @@ class Reader {
   }
 
   void read_model() {
-    if (integer(1, 1 << 30) != VERSION) throw Error("the file was written by another version of anydepth: write it again");
+    if (integer(1, 1 << 30) != VERSION)
+      throw Error("the file was written by another version of anydepth: write it again");
     Model& m = model_;
     m.width = integer(8, MOST_WIDTH);
     m.heads = integer(1, 1024);

@@ -35,11 +35,11 @@ struct Dense {
 };
 
 struct Stack {
-  std::vector<Layer> own;            // distinct sets of weights
-  std::vector<int> pattern;          // which of them each layer uses
-  std::vector<float> scales;         // of ReZero, or empty
-  std::unique_ptr<Dense> dense;      // or null
-  Norm final_norm;                   // none if post-norm
+  std::vector<Layer> own;        // distinct sets of weights
+  std::vector<int> pattern;      // which of them each layer uses
+  std::vector<float> scales;     // of ReZero, or empty
+  std::unique_ptr<Dense> dense;  // or null
+  Norm final_norm;               // none if post-norm
 };
 
 // A row per subword, in half precision.
@@ -60,7 +60,7 @@ struct Model {
   float epsilon = 1e-5f, embedding_scale = 1.0f;
   EmbeddingTable source, target;
   const float* position_embeddings = nullptr;  // [positions, padded(width)]
-  int positions = 0;  // at most, of a sentence
+  int positions = 0;                           // at most, of a sentence
   Norm embedding_norm;
   Stack encoder, decoder;
   PackedMatrix output;

@@ -7,7 +7,8 @@
 
 namespace anydepth {
 
-OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count) : matrix_(nullptr), first_(0), count_(0) {
+OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count)
+    : matrix_(nullptr), first_(0), count_(0) {
   const Shortlist& list = model.shortlist;
   std::vector<bool> there(model.vocabulary);
   there[EOS] = true;
@@ -38,12 +39,14 @@ OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count) 
   matrix_ = own_.get();
 }
 
-TopToken find_top(const Kernels& kernels, const OutputLayer& outputs, const float* logits, bool may_end, bool score, bool margin) {
+TopToken find_top(const Kernels& kernels, const OutputLayer& outputs, const float* logits, bool may_end, bool score,
+                  bool margin) {
   const int from = outputs.first() + (may_end || outputs.count() - outputs.first() < 2 ? 0 : 1);
   const int column = from + kernels.argmax(logits + from, outputs.count() - from);
   TopToken best{outputs.token(column), std::numeric_limits<float>::quiet_NaN(), 0.0f};
   if (score)
-    best.log_probability = logits[column] - kernels.log_sum_exp(logits + outputs.first(), outputs.count() - outputs.first());
+    best.log_probability =
+        logits[column] - kernels.log_sum_exp(logits + outputs.first(), outputs.count() - outputs.first());
   if (margin) {
     float second = -std::numeric_limits<float>::infinity();
     for (int i = kernels.next_above(logits, from, outputs.count(), logits[column] - 8.0f); i < outputs.count();

@@ -8,10 +8,10 @@ namespace anydepth {
 namespace {
 
 constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
-constexpr float CLOSE = 0.5f;  // to the best logit, a few times the error of int8: these are computed again in float
+constexpr float CLOSE = 0.5f;    // to the best logit, a few times the error of int8: these are computed again in float
 constexpr int MOST_RESCORED = 32;
 constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
-constexpr size_t MOST_PAST = 4096;  // rows that dense connections reserve at first
+constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
 }  // namespace
 
@@ -25,7 +25,11 @@ void KVCache::make_room(int position, int slots) {
 }
 
 Runner::Runner(const Model& model, const SubNetwork& sub)
-    : model_(model), kernels_(*model.kernels), sub_(sub), width_(padded(model.width)), memory_key_value_(model.decoder.own.size()) {}
+    : model_(model),
+      kernels_(*model.kernels),
+      sub_(sub),
+      width_(padded(model.width)),
+      memory_key_value_(model.decoder.own.size()) {}
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   const uint16_t* row = table.rows + size_t(token) * model_.width;
@@ -42,7 +46,8 @@ void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int r
   float* scales = scales_.get(2 * size_t(rows));
   float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);
-  for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
+  for (int r = 0; r < rows; ++r)
+    kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
   kernels_.gemm(w, {q, wide, scales, zero_points, sums, q + size_t(rows) * wide}, rows, target);
 }
 
@@ -54,7 +59,8 @@ const float* Runner::layer_norm(const Norm& norm, const float* x, int rows) {
   return out;
 }
 
-void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after) {
+void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
+                            const Norm& after) {
   project(w, branch, stride, x.count, {x.x, width_, Epilogue::add, weight});
   if (after.weight)
     for (int r = 0; r < x.count; ++r) {
@@ -67,14 +73,16 @@ void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
   float* hidden = hidden_.get(x.count * wide);
   const bool relu = model_.activation == Activation::relu;
-  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count, {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
+  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
+          {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
   if (!relu)
     for (int r = 0; r < x.count; ++r)
       kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
   add_projection(l.down, hidden, wide, x, weight, post_norm(l.ffn_norm));
 }
 
-// Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs so far.
+// Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs
+// so far.
 void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
                    std::vector<Buffer<float>>& past) {
   if (!stack.dense) return;
@@ -113,7 +121,8 @@ void Runner::encode(const SourceBatch& sources) {
     float* key_value = memory_key_value_[own].get(all * wide);
     for (int row = 0; row < all; row += CHUNK_ROWS) {
       const int count = std::min(CHUNK_ROWS, all - row);
-      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count, {key_value + row * wide, wide});
+      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
+              {key_value + row * wide, wide});
     }
   }
 }
@@ -136,7 +145,8 @@ void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* m
 }
 
 // A token that has reached its depth keeps its state; others still attend to it.
-void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step) {
+void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x,
+                           int step) {
   const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
   const size_t wide = padded(3 * d);
   active_rows_.clear();
@@ -156,8 +166,8 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
     for (int i = 0; i < length; ++i) key_value_.push_back(qkv + (first + i) * wide + d);
     float* scores = scores_.get(padded(length));
     const auto attend_rows = [&](int row, int queries) {
-      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads, scores,
-                      context + done * width_, width_);
+      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads,
+                      scores, context + done * width_, width_);
       done += queries;
     };
     if (all)
@@ -234,7 +244,8 @@ const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
     float* row = out + r * outputs.stride();
     const float threshold = row[from + kernels_.argmax(row + from, n - from)] - CLOSE;
     int rescored = 0;
-    for (int i = kernels_.next_above(row, from, n, threshold); i < n && rescored < MOST_RESCORED; i = kernels_.next_above(row, i + 1, n, threshold)) {
+    for (int i = kernels_.next_above(row, from, n, threshold); i < n && rescored < MOST_RESCORED;
+         i = kernels_.next_above(row, i + 1, n, threshold)) {
       const uint16_t* weights = model_.output_rows.rows + size_t(outputs.token(i)) * model_.width;
       row[i] = kernels_.dot_with_half(features + r * width_, weights, model_.width);
       ++rescored;

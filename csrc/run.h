@@ -60,8 +60,8 @@ class Runner {
   // begins with the embeddings. Each position must have room in the cache.
   void decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at = 0);
 
-  // Of `count` rows of `states()`: [count, outputs.stride()]. The best few of each row are computed again in float, as the
-  // choice is between those.
+  // Of `count` rows of `states()`: [count, outputs.stride()]. The best few of each row are computed again in float, as
+  // the choice is between those.
   const float* logits(const OutputLayer& outputs, int count, int at = 0);
 
   float* states(int rows) { return states_.get(size_t(rows) * width_); }
@@ -73,15 +73,19 @@ class Runner {
     int count;
   };
   const Layer& layer(const Stack& stack, int index) const { return stack.own[stack.pattern[index]]; }
-  float weight(const Stack& stack, int index, float own) const { return stack.scales.empty() ? own : own * stack.scales[index]; }
+  float weight(const Stack& stack, int index, float own) const {
+    return stack.scales.empty() ? own : own * stack.scales[index];
+  }
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
-  void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after);
+  void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
+                      const Norm& after);
   void feed_forward(const Layer& l, Rows x, float weight);
   void encode_chunk(const SourceBatch& sources, int from, int to, float* memory);
   void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
-  void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at, std::vector<Buffer<float>>& past);
+  void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
+             std::vector<Buffer<float>>& past);
   const Norm& pre_norm(const Norm& norm) const { return model_.norm == NormPosition::pre ? norm : no_norm_; }
   const Norm& post_norm(const Norm& norm) const { return model_.norm == NormPosition::post ? norm : no_norm_; }
 

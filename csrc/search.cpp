@@ -9,7 +9,8 @@ namespace anydepth {
 namespace {
 
 struct Hypothesis {
-  std::vector<int32_t> tokens, slots;  // slots: where each position is in the KV cache, BOS first, so one more than tokens
+  std::vector<int32_t> tokens,
+      slots;  // slots: where each position is in the KV cache, BOS first, so one more than tokens
   float score = 0.0f;
 };
 
@@ -54,7 +55,8 @@ class Search {
   bool extend_beam(SentenceSearch& s, const float* logits, size_t stride, int length) {
     const int k = options_.beam;
     found_.clear();
-    for (size_t row = 0; row < s.active.size(); ++row) add_best(s, static_cast<int>(row), logits + row * stride, length);
+    for (size_t row = 0; row < s.active.size(); ++row)
+      add_best(s, static_cast<int>(row), logits + row * stride, length);
     std::sort(found_.begin(), found_.end(), better);
     if (found_.size() > size_t(2 * k)) found_.resize(2 * k);  // even if k of them end here, k go on
 
@@ -74,7 +76,8 @@ class Search {
         s.finished.back().tokens.push_back(e.token);
       }
     if (at_limit || going.empty() || s.finished.size() >= size_t(k)) {
-      std::stable_sort(s.finished.begin(), s.finished.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+      std::stable_sort(s.finished.begin(), s.finished.end(),
+                       [](const auto& a, const auto& b) { return a.score > b.score; });
       if (s.finished.size() > size_t(options_.nbest)) s.finished.resize(options_.nbest);
       return true;
     }
@@ -100,7 +103,8 @@ class Search {
     const int from = outputs.first() + (length <= options_.min_length && !only_end ? 1 : 0);
     for (int i = kernels_.next_above(logits, from, outputs.count(), threshold); i < outputs.count();
          i = kernels_.next_above(logits, i + 1, outputs.count(), threshold)) {
-      const auto at = std::upper_bound(best_.begin(), best_.end(), logits[i], [](float x, const auto& b) { return x > b.first; });
+      const auto at =
+          std::upper_bound(best_.begin(), best_.end(), logits[i], [](float x, const auto& b) { return x > b.first; });
       best_.insert(at, {logits[i], i});
       if (best_.size() > most) best_.pop_back();
       if (best_.size() == most) threshold = best_.back().first;
@@ -131,13 +135,15 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
       lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
   const bool shortlisted = options.shortlist && !lists.empty();
   if (speculates)
-    return {speculate(model, sub, runner, shortlisted ? lists[0] : full, lists.empty() ? full : lists[0], limits[0], options, stats)};
+    return {speculate(model, sub, runner, shortlisted ? lists[0] : full, lists.empty() ? full : lists[0], limits[0],
+                      options, stats)};
 
   Search step(model, options);
   KVCache cache(runner.decoder_layers(), model.width);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
-  for (int i = 0; i < sources.sentences(); ++i) alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
+  for (int i = 0; i < sources.sentences(); ++i)
+    alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
   for (int length = 1; !alive.empty(); ++length) {
     rows.clear();

@@ -48,11 +48,13 @@ struct TopToken {
   float log_probability;
   float margin;  // over the second best, if asked for
 };
-TopToken find_top(const Kernels& kernels, const OutputLayer& outputs, const float* logits, bool may_end, bool score, bool margin = false);
+TopToken find_top(const Kernels& kernels, const OutputLayer& outputs, const float* logits, bool may_end, bool score,
+                  bool margin = false);
 
 float length_penalty(int length, float alpha);
 
 std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runner& runner, const OutputLayer& outputs,
-                                 const OutputLayer& draft_outputs, int limit, const Options& options, SpeculationStats& stats);
+                                 const OutputLayer& draft_outputs, int limit, const Options& options,
+                                 SpeculationStats& stats);
 
 }  // namespace anydepth

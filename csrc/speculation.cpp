@@ -12,11 +12,11 @@ namespace anydepth {
 
 namespace {
 
-constexpr float MARGIN = 0.5f;       // the margin in logits over the second best token that a draft needs to go on
-constexpr float SMOOTHING = 0.02f;    // of the moving average of the acceptance rate
-constexpr float RECOVERY = 0.002f;     // how fast the rate recovers where drafting does not pay, so that it is tried again
-constexpr float RECOVERED_RATE = 0.85f;      // the rate towards which it recovers
-constexpr float MIN_GAIN = 1.15f;      // the smallest speed-up that is worth drafting
+constexpr float MARGIN = 0.5f;      // the margin in logits over the second best token that a draft needs to go on
+constexpr float SMOOTHING = 0.02f;  // of the moving average of the acceptance rate
+constexpr float RECOVERY = 0.002f;  // how fast the rate recovers where drafting does not pay, so that it is tried again
+constexpr float RECOVERED_RATE = 0.85f;  // the rate towards which it recovers
+constexpr float MIN_GAIN = 1.15f;        // the smallest speed-up that is worth drafting
 
 // Costs are estimated in bytes of weights read, which bounds the speed, of large models at least. What a row costs
 // besides, in a layer and for its logits, counts as so many more bytes.
@@ -27,7 +27,8 @@ struct Costs {
   float rest;   // of verifying one token, likewise
   float row;    // of one more row in the same pass, as a share of `rest`
 
-  Costs(const Model& model, const SubNetwork& sub, int draft_layers, const OutputLayer& outputs, const OutputLayer& draft_outputs) {
+  Costs(const Model& model, const SubNetwork& sub, int draft_layers, const OutputLayer& outputs,
+        const OutputLayer& draft_outputs) {
     const auto bytes_of_layers = [&](int from, int to) {
       double total = 0;
       for (int layer = from; layer < to; ++layer) {
@@ -40,7 +41,8 @@ struct Costs {
     };
     const auto logits = [](const OutputLayer& of) { return static_cast<double>(of.matrix().bytes()) + LOGITS_BYTES; };
     const int layers = static_cast<int>(sub.decoder.size());
-    const double first = bytes_of_layers(0, draft_layers), others = bytes_of_layers(draft_layers, layers) + logits(outputs);
+    const double first = bytes_of_layers(0, draft_layers),
+                 others = bytes_of_layers(draft_layers, layers) + logits(outputs);
     draft = static_cast<float>((first + logits(draft_outputs)) / (first + others));
     rest = static_cast<float>(others / (first + others));
     row = static_cast<float>(((layers - draft_layers) * LAYER_BYTES + LOGITS_BYTES) / others) + model.kernels->row_cost;
@@ -65,7 +67,8 @@ struct Costs {
 }  // namespace
 
 std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runner& runner, const OutputLayer& outputs,
-                                 const OutputLayer& draft_outputs, int limit, const Options& options, SpeculationStats& stats) {
+                                 const OutputLayer& draft_outputs, int limit, const Options& options,
+                                 SpeculationStats& stats) {
   const Kernels& kernels = *model.kernels;
   const int layers = runner.decoder_layers(), draft_layers = options.draft_layers;
   const Costs costs(model, sub, draft_layers, outputs, draft_outputs);
@@ -95,7 +98,8 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       runner.decode({rows.back()}, cache, 0, draft_layers, i);
       if (i + 1 == count) break;
       const float* logits = runner.logits(draft_outputs, 1, i);
-      const TopToken guess = find_top(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
+      const TopToken guess =
+          find_top(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
       unsure = !fixed && guess.margin < MARGIN;
       if (guess.token == EOS || unsure) break;
       drafts.push_back(guess.token);
@@ -106,7 +110,8 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
     stats.passes.fetch_add(1, std::memory_order_relaxed);
     for (int i = 0; i < run; ++i) {
       const int length = position + i + 1;
-      const TopToken best = find_top(kernels, outputs, logits + i * stride, length > options.min_length, options.scores);
+      const TopToken best =
+          find_top(kernels, outputs, logits + i * stride, length > options.min_length, options.scores);
       score += best.log_probability;
       ended = best.token == EOS;
       if (!ended) tokens.push_back(best.token);

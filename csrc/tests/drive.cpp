@@ -45,8 +45,10 @@ bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
   std::vector<int32_t> found(rows * longest), lengths(rows), ended(rows);
   std::vector<float> scores(rows);
   const anydepth_subnetwork sub = {layers.data(), nullptr, asked.encoder, layers.data(), nullptr, asked.decoder};
-  const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(), sentences};
-  const anydepth_options options = {asked.beam, asked.beam, 1, 1, asked.shortlist, asked.draft_layers, asked.draft_length, 0.6f};
+  const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(),
+                                sentences};
+  const anydepth_options options = {asked.beam,         asked.beam,         1,   1, asked.shortlist,
+                                    asked.draft_layers, asked.draft_length, 0.6f};
   anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data()};
   if (anydepth_search(model, &sub, &batch, &options, &results) != 0) {
     std::printf("refused: %s\n", anydepth_error());
@@ -54,7 +56,8 @@ bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
   }
   for (size_t row = 0; row < rows; ++row) {
     if (lengths[row] < 0) continue;
-    std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers, asked.shortlist ? " listed" : "", row);
+    std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers,
+                asked.shortlist ? " listed" : "", row);
     for (int i = 0; i < lengths[row]; ++i) std::printf(" %d", found[row * longest + i]);
     std::printf(" %s %.2f\n", ended[row] ? "ended" : "cut", scores[row]);
   }
