@@ -1,8 +1,7 @@
-// Runs a model through everything that the C interface offers, and prints what comes out: to be compared between
-// kernels and machines, and run under sanitizers.   drive MODEL [KERNELS]
+// Runs a model through all of the C API and prints the outputs, to compare kernels and machines, and for sanitizers.
+//   drive MODEL [KERNELS]
 //
-// The tokens of its sources are made up; the model says how many layers and sub-words it has in three numbers that
-// stand beside it, in MODEL.sizes: encoder layers, decoder layers, vocabulary.
+// The sources are random tokens. MODEL.sizes has three numbers: encoder layers, decoder layers, vocabulary.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,12 +18,12 @@ std::vector<char> contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-struct Asked {
+struct Run {
   int encoder, decoder, beam, draft_layers, draft_length;
   bool shortlist;
 };
 
-bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
+bool run(anydepth_model* model, const Run& asked, int vocabulary) {
   std::vector<int32_t> layers, tokens, starts = {0}, limits, depths;
   for (int i = 0; i < 64; ++i) layers.push_back(i);
   const int sentences = asked.draft_layers ? 1 : 5;
