@@ -1,5 +1,5 @@
-"""What pyproject.toml cannot express: the bundled model is outside src but installed as part of the package, and the C++
-core of the native engine is compiled if there is a compiler."""
+"""What pyproject.toml cannot express: the bundled model is outside src but installed as part of the package, and the
+C++ core of the native engine is compiled if there is a compiler."""
 
 from pathlib import Path
 

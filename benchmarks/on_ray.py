@@ -17,7 +17,7 @@ from common import print_versions
 from distill import run_distill, save_random_model, write_text
 
 from anydepth.artifact import model as artifact
-from anydepth.export.ray import OnRay
+from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
@@ -44,7 +44,7 @@ def main() -> None:
             taken = []
             for workers in (1, 2):
                 out = folder / f"ray-{number}-{workers}"
-                taken.append(seconds_of(translator, source, out, OnRay(workers=workers)))
+                taken.append(seconds_of(translator, source, out, RayRunner(workers=workers)))
                 ray.shutdown()
                 assert (out / "distilled.bb").read_bytes() == expected, "not the same bytes"
             one, two = taken

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
 from anydepth.data import Batch, BatchStream, PairStore
-from anydepth.export.ray import OnRay
+from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
 from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
@@ -187,7 +187,7 @@ def _of_workers(lines: int = 4000) -> None:
 
 
 def _on_ray(translator: Translator, source: Path, out: Path, workers: int) -> float:
-    seconds = seconds_of(translator, source, out, OnRay(workers=workers) if workers else here)
+    seconds = seconds_of(translator, source, out, RayRunner(workers=workers) if workers else here)
     ray.shutdown()
     return seconds
 

@@ -21,6 +21,7 @@ DAMAGED = 24
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),  # a busy machine compiles slowly
     pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
 ]
 

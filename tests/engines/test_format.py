@@ -53,7 +53,7 @@ def test_the_same_model_gives_the_same_bytes(toy, data):
         (lambda data: with_checksum(data[:8] + struct.pack("<i", 99) + data[12:-4]), "another version"),
         (lambda data: with_checksum(data[:12] + struct.pack("<i", 1 << 30) + data[16:-4]), "out of range"),
         (lambda data: with_checksum(data[:12] + struct.pack("<i", 65536) + data[16:-4]), "shorter than its header"),
-        (lambda data: with_checksum(data[:36] + struct.pack("<f", math.nan) + data[40:-4]), "values that are not finite"),
+        (lambda data: with_checksum(data[:36] + struct.pack("<f", math.nan) + data[40:-4]), "not finite"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_reason(data, change, reason):
