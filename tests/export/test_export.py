@@ -190,7 +190,7 @@ def test_blank_lines_are_no_sample(toy, tmp_path):
 
 def test_without_validation_text_sub_words_at_random_have_to_do(toy, sample):
     found = find_sample(toy, toy.folder, size=20)
-    assert (len(found.sources), found.references, found.origin) == (20, None, "sub-words at random")
+    assert (len(found.sources), found.references, found.origin) == (20, None, "random subwords")
     assert sample.origin == "the run's validation text"
 
 
@@ -212,7 +212,7 @@ def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
         (["--to", "ctranslate2", "--depth", "all"], ["one depth per model"]),
         (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
         (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
-        (["--to", "ctranslate2", "--reference", "x"], ["--reference comes with --source"]),
+        (["--to", "ctranslate2", "--reference", "x"], ["a reference needs a source"]),
         (["--to", "ctranslate2", "--pair", "fr"], ["no language pair 'fr'; it has: fr-en"]),
         (["--to", "ctranslate2", "--source", "nowhere.fr"], ["nowhere.fr"]),
     ],

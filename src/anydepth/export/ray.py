@@ -173,7 +173,7 @@ def _get_result(ray: Any, reference: Any, progress: Progress) -> Any:
         raise
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"Ray gave up on a piece of work ({type(error).__name__}), after {MAX_RETRIES} retries if its workers died: "
+            f"Ray gave up on a piece of work ({type(error).__name__}), after {MAX_RETRIES} retries if workers died: "
             "check their memory, or use smaller pieces; running the same command again continues"
         ) from error
     progress(ready)

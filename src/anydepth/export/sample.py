@@ -1,4 +1,4 @@
-"""Sentences to try a model on: given ones, those beside it, or, failing both, sub-words at random."""
+"""Sentences to try a model on: given ones, those of the model or its run, or else random subwords."""
 
 import random
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class SampleText:
     sources: list[str]
     references: list[str] | None
     origin: str
-    in_model: bool = False  # put there for all to see, unlike what it was trained with
+    in_model: bool = False  # published with the model, unlike its training data
 
 
 def find_sample(
@@ -33,7 +33,7 @@ def find_sample(
             SampleText(sources[:size], None if references is None else references[:size], source.name)
         )
     if reference is not None:
-        raise UserError("--reference comes with --source: give both, or neither")
+        raise UserError("a reference needs a source: give both, or neither")
     own = [] if translator.folder is None else [translator.folder / SAMPLE_FILE]
     for path in own:
         if path.is_file():
@@ -47,11 +47,11 @@ def find_sample(
         sources, targets = (list(read_lines(path))[:size] for path in valid)
         if sources and len(sources) == len(targets):
             return SampleText(sources, targets, "the run's validation text")
-    return SampleText(_at_random(translator, min(size, 100)), None, "sub-words at random")
+    return SampleText(_random_subwords(translator, min(size, 100)), None, "random subwords")
 
 
 def _without_blanks(sample: SampleText) -> SampleText:
-    """A blank line is no test of anything."""
+    """Blank lines test nothing."""
     kept = [i for i, text in enumerate(sample.sources) if text.strip()]
     if not kept:
         raise UserError(f"{sample.origin} has no sentence in it to try the model on: give another")
@@ -59,8 +59,8 @@ def _without_blanks(sample: SampleText) -> SampleText:
     return replace(sample, sources=[sample.sources[i] for i in kept], references=references)
 
 
-def _at_random(translator: Translator, size: int) -> list[str]:
-    """No language at all, but the same numbers have to come out all the same."""
+def _random_subwords(translator: Translator, size: int) -> list[str]:
+    """Not a language, but two engines must still agree on it."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer
     usual = [i for i in range(Tokenizer.EOS + 1, tokenizer.vocabulary_size) if i not in tokenizer.specials]
