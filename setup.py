@@ -1,5 +1,5 @@
-"""Only what pyproject.toml cannot say: the model in the box lies beside src and is installed as part of the package,
-and the core of the native engine is compiled, where there is a compiler."""
+"""What pyproject.toml cannot express: the bundled model is outside src but installed as part of the package, and the
+C++ core of the native engine is compiled if there is a compiler."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ CORE = "csrc"
 
 
 class BuildCore(build_ext):
-    """A library with a C interface, not a module: it has no init function to export."""
+    """A library with a C API, not a Python module: it has no init function to export."""
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols

@@ -101,14 +101,14 @@ def main() -> None:
     for path in sorted(arguments.eval.glob(f"{arguments.name}.*.en")):
         outputs = path.read_text("utf-8").splitlines()
         name = path.name.removeprefix(f"{arguments.name}.").removesuffix(".en")
-        figures[name] = figures_of(bleu, chrf, sources, outputs, references)
+        figures[name] = measure(bleu, chrf, sources, outputs, references)
         show(name, figures[name])
     default = translator.menu.default.name
     depths = arguments.depths or translator.menu.names
     plain: dict[str, float] = {}
     for depth in depths:
         outputs = translator.translate(sources, depth=depth)
-        figures[depth] = figures_of(bleu, chrf, sources, outputs, references)
+        figures[depth] = measure(bleu, chrf, sources, outputs, references)
         plain[depth] = float(uncased.corpus_score(outputs, [references]).score)
         show(f"{depth} (default)" if depth == default else depth, figures[depth])
     print(bleu.get_signature(), chrf.get_signature(), sep="\n")
@@ -127,7 +127,7 @@ def main() -> None:
         arguments.out.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
-def figures_of(
+def measure(
     bleu: BLEU, chrf: CHRF, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]
 ) -> dict[str, float]:
     return {

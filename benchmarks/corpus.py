@@ -73,7 +73,7 @@ class Memory:
         self._thread.join()
 
 
-def config_of(folder: Path) -> DataConfig:
+def make_config(folder: Path) -> DataConfig:
     corpus = {"source": str(folder / "train.source"), "target": str(folder / "train.target")}
     return DataConfig.model_validate({"train": corpus, "vocabulary": 16_000})
 
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.prepare:
-        prepare(config_of(arguments.prepare), arguments.prepare / "data", seed=1)
+        prepare(make_config(arguments.prepare), arguments.prepare / "data", seed=1)
         return
     print_versions("sentencepiece", "numpy")
     with tempfile.TemporaryDirectory() as name:
@@ -121,7 +121,7 @@ def main() -> None:
 
 def measure(folder: Path, rounds: int) -> None:
     began = time.perf_counter()
-    data = prepare(config_of(folder), folder / "data", seed=1)
+    data = prepare(make_config(folder), folder / "data", seed=1)
     print(
         f"{len(data.parts[0].train):,} pairs found again, every checksum verified: {time.perf_counter() - began:.1f} s"
     )

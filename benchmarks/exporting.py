@@ -14,7 +14,7 @@ from common import print_versions
 from anydepth.artifact.bundled import bundled_model
 from anydepth.artifact.model import load
 from anydepth.engines.auto import on_engine
-from anydepth.export.check import check
+from anydepth.export.export import check_export
 from anydepth.export.sample import find_sample
 
 IDENTICAL, SCORED, BAR = 500, 1000, -0.3
@@ -34,8 +34,8 @@ def main() -> None:
     few, many = (find_sample(ours, given, arguments.source, arguments.reference, size) for size in (IDENTICAL, SCORED))
     worst = 0.0
     for depth in ours.menu.names:
-        same = check(ours, float32, depth, depth, few)
-        small = check(ours, int8, depth, depth, many)
+        same = check_export(ours, float32, depth, depth, few)
+        small = check_export(ours, int8, depth, depth, many)
         assert small.bleu is not None
         before, after = small.bleu
         worst = min(worst, after - before)

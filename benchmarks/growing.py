@@ -1,4 +1,4 @@
-"""A wider and deeper model that computes what the model in the box does: a trained model of the size that speculation
+"""A wider and deeper model that computes what the bundled model does: a trained model of the size that speculation
 is measured at, for those who have no day to train one.
 
 python benchmarks/growing.py OUT        # 6-3, width 256 becomes 6-6, width 512
@@ -84,7 +84,7 @@ def main() -> None:
         source, target = torch.randint(4, 8000, (2, 9)), torch.randint(4, 8000, (2, 7))
         sub = SubNetwork.prefix(6, 3)
         off = (made(source, target, sub) - box.model(source, target, sub)).abs().max()
-        print(f"its logits differ from those of the box by {off:.1e} at most")
+        print(f"its logits differ from those of the bundled model by {off:.1e} at most")
     n, m = made.config.encoder_layers, made.config.decoder_layers
     menu = DepthMenu.of([SubNetwork.prefix(i, j) for i in range(1, n + 1) for j in range(1, m + 1)])
     tensors = {name: value.detach() for name, value in made.named_parameters()}

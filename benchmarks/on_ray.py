@@ -17,7 +17,7 @@ from common import print_versions
 from distill import run_distill, save_random_model, write_text
 
 from anydepth.artifact import model as artifact
-from anydepth.export.ray import OnRay
+from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         translator, source = made(folder, arguments.lines)
-        alone = seconds_of(translator, source, folder / "here", here)
+        alone = time_distilling(translator, source, folder / "here", here)
         print(f"this process alone: {arguments.lines / alone:.1f} lines/s", flush=True)
         expected = (folder / "here" / "distilled.bb").read_bytes()
         ratios = []
@@ -44,7 +44,7 @@ def main() -> None:
             taken = []
             for workers in (1, 2):
                 out = folder / f"ray-{number}-{workers}"
-                taken.append(seconds_of(translator, source, out, OnRay(workers=workers)))
+                taken.append(time_distilling(translator, source, out, RayRunner(workers=workers)))
                 ray.shutdown()
                 assert (out / "distilled.bb").read_bytes() == expected, "not the same bytes"
             one, two = taken
@@ -58,7 +58,7 @@ def made(folder: Path, lines: int) -> tuple[Translator, Path]:
     return artifact.load(save_random_model(folder / "model", 256, 6)), write_text(folder / "text", lines, longest=20)
 
 
-def seconds_of(translator: Translator, source: Path, out: Path, run: Runner) -> float:
+def time_distilling(translator: Translator, source: Path, out: Path, run: Runner) -> float:
     began = time.perf_counter()
     run_distill(translator, source, out, OPTIONS, run)
     return time.perf_counter() - began

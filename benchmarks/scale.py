@@ -1,7 +1,7 @@
-"""What training and translating cost at scale, on paper: a simulation, and how well it foretells what is measured here.
+"""Estimates what training and translating cost at scale, and compares the estimates with measurements on this machine.
 
 python benchmarks/scale.py                # the tables of docs/scale.md, in seconds
-python benchmarks/scale.py --check        # foretold against measured on this machine, in minutes
+python benchmarks/scale.py --check        # the estimates against measurements on this machine, in minutes
 
 Training: operations and memory of a model and an objective by the sizes of its matrices; gradients travel while the
 backward pass goes on, as far as it is long enough. Translating: pieces on workers that now and then die, event by
@@ -81,7 +81,7 @@ def translation_tables(model: Path) -> None:
     seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in translator.menu}
     layers = {name: translator.menu[name].subnetwork for name in seconds}
     per_token = {entry.name: 1 / entry.cost["tokens_per_second"] for entry in translator.menu}
-    for title, of_each in (("Milliseconds per sentence", seconds), ("Milliseconds per sub-word written", per_token)):
+    for title, of_each in (("Milliseconds per sentence", seconds), ("Milliseconds per subword generated", per_token)):
         _print_grid(title, {(len(sub.encoder), len(sub.decoder)): of_each[name] for name, sub in layers.items()})
     a_nk = np.array([[1, len(sub.encoder), len(sub.decoder)] for sub in layers.values()], float)
     measured_n = np.array(list(seconds.values()))

@@ -1,4 +1,4 @@
-"""What scale_model.py foretells against what is measured on this machine."""
+"""The estimates of scale_model.py against measurements on this machine."""
 
 import tempfile
 import time
@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from common import interleaved, print_versions, random_batch, random_model
 from distill import run_distill
-from on_ray import OPTIONS, made, seconds_of
+from on_ray import OPTIONS, made, time_distilling
 from processes import RECIPE, speed, write_corpus
 from scale_model import Cluster, Size, Training, Translating
 from torch import Tensor, multiprocessing, nn
@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
 from anydepth.data import Batch, BatchStream, PairStore
-from anydepth.export.ray import OnRay
+from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
 from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
@@ -43,7 +43,7 @@ OBJECTIVES: dict[str, Any] = {
 def check() -> None:
     torch.set_num_threads(1)
     print_versions()
-    print("\n| what | foretold | measured | off by |\n| --- | --- | --- | --- |")
+    print("\n| what | estimated | measured | off by |\n| --- | --- | --- | --- |")
     seconds = _of_objectives()
     _of_state()
     _of_two_processes(seconds)
@@ -51,8 +51,8 @@ def check() -> None:
     _of_writing()
 
 
-def row(what: str, foretold: float, measured: float, unit: str) -> None:
-    print(f"| {what} | {foretold:.3g} {unit} | {measured:.3g} {unit} | {foretold / measured - 1:+.0%} |", flush=True)
+def row(what: str, estimated: float, measured: float, unit: str) -> None:
+    print(f"| {what} | {estimated:.3g} {unit} | {measured:.3g} {unit} | {estimated / measured - 1:+.0%} |", flush=True)
 
 
 def _of_objectives() -> float:
@@ -60,16 +60,16 @@ def _of_objectives() -> float:
     model = random_model(SIZE.width, (SIZE.encoder, SIZE.decoder), VOCABULARY, dropout=0.1).train()
     batch = random_batch(ROWS, LENGTH - 1, VOCABULARY)
     made = {name: make_objective(config, model.config, 0.1, seed=1) for name, config in OBJECTIVES.items()}
-    foretold = {name: Training(SIZE, "exact" in name, ROWS * LENGTH, LENGTH) for name in made}
+    estimated = {name: Training(SIZE, "exact" in name, ROWS * LENGTH, LENGTH) for name in made}
     for name, objective in made.items():
-        one = foretold[name]
+        one = estimated[name]
         with FlopCounterMode(display=False) as counter:
             objective(model, batch, 1).weighted(1, 1).backward()
         row(f"operations, {name}", 6e-9 * one.multiplications() * one.tokens, 1e-9 * counter.get_total_flops(), "G")
     for name, objective in made.items():
         row(
             f"kept for gradients, {name}",
-            foretold[name].kept() * ROWS * LENGTH / 1e6,
+            estimated[name].kept() * ROWS * LENGTH / 1e6,
             _kept(model, objective, batch),
             "MB",
         )
@@ -78,11 +78,11 @@ def _of_objectives() -> float:
         for name, objective in made.items()
     }
     seconds = interleaved(ways, 7)
-    first = seconds["one depth"] / foretold["one depth"].multiplications()
+    first = seconds["one depth"] / estimated["one depth"].multiplications()
     print(f"| an update, one depth | sets the speed | {seconds['one depth']:.2f} s | |")
     for name in list(made)[1:]:
-        row(f"an update, {name}", first * foretold[name].multiplications(), seconds[name], "s")
-    return 6 * foretold["one depth"].multiplications() * ROWS * LENGTH / seconds["one depth"]
+        row(f"an update, {name}", first * estimated[name].multiplications(), seconds[name], "s")
+    return 6 * estimated["one depth"].multiplications() * ROWS * LENGTH / seconds["one depth"]
 
 
 def _kept(model: Transformer, objective: Objective, batch: Batch) -> float:
@@ -187,7 +187,7 @@ def _of_workers(lines: int = 4000) -> None:
 
 
 def _on_ray(translator: Translator, source: Path, out: Path, workers: int) -> float:
-    seconds = seconds_of(translator, source, out, OnRay(workers=workers) if workers else here)
+    seconds = time_distilling(translator, source, out, RayRunner(workers=workers) if workers else here)
     ray.shutdown()
     return seconds
 

@@ -7,14 +7,14 @@
 
 namespace anydepth {
 
-// Memory that begins at a multiple of `alignment`, to be given back with std::free; or an exception.
+// Aligned memory, to be released with std::free; throws if there is none.
 inline void* aligned_memory(size_t alignment, size_t bytes) {
   void* found = nullptr;
   if (posix_memalign(&found, alignment, bytes ? bytes : 1) != 0) throw std::bad_alloc();
   return found;
 }
 
-// Memory that grows and is kept: rows of numbers that begin at a cache line.
+// A buffer that grows and is reused, aligned to a cache line.
 template <class T>
 class Buffer {
  public:

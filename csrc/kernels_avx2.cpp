@@ -15,7 +15,7 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
-#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
+#pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
 namespace anydepth {
@@ -25,7 +25,9 @@ struct V {
   static constexpr int W = 8;
   using F = __m256;
   static inline F load(const float* p) { return _mm256_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static inline F load_half(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static inline F set(float x) { return _mm256_set1_ps(x); }
   static inline F zero() { return _mm256_setzero_ps(); }
@@ -34,7 +36,7 @@ struct V {
   static inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static inline F div(F a, F b) { return _mm256_div_ps(a, b); }
   static inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-  static inline F max(F a, F b) { return _mm256_max_ps(b, a); }  // not a number: the first
+  static inline F max(F a, F b) { return _mm256_max_ps(b, a); }  // NaN: the first
   static inline F min(F a, F b) { return _mm256_min_ps(b, a); }
   static inline F abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
   static inline F round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -65,26 +67,28 @@ struct V {
 
 #include "kernels_float.inl"
 
-inline void finish(const Matrix& w, const Quantized& x, int row, int block, int half, __m256i sums, const Target& target) {
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums,
+                           const GemmOutput& target) {
   const int output = block * TILE + half * 8;
   const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w.scales + output), _mm256_set1_ps(x.scales[row]));
-  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.middles[row]), _mm256_loadu_ps(w.sums + output), _mm256_loadu_ps(w.bias + output));
+  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.zero_points[row]), _mm256_loadu_ps(w.sums + output),
+                                        _mm256_loadu_ps(w.bias + output));
   __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
-  if (target.then == Then::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
-  if (target.then == Then::add) p = _mm256_fmadd_ps(_mm256_set1_ps(target.alpha), p, _mm256_loadu_ps(out));
+  if (target.epilogue == Epilogue::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
+  if (target.epilogue == Epilogue::add) p = _mm256_fmadd_ps(_mm256_set1_ps(target.alpha), p, _mm256_loadu_ps(out));
   _mm256_storeu_ps(out, p);
 }
 
-// There is a product of unsigned with signed bytes only: |a| times w with the sign of a. No pair of products, each at
-// most 127 x 127, is too large for 16 bits.
+// maddubs multiplies unsigned by signed bytes: |a| times w with the sign of a. Pairs of products, each at most
+// 127 x 127, fit in 16 bits.
 inline __m256i add_products(__m256i sums, __m256i w, __m256i a, __m256i magnitude) {
   const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w, a));
   return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
 template <int ROWS>
-inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
+inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, int block, const GemmOutput& target) {
   const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   __m256i sums[ROWS][2];
   ANYDEPTH_UNROLL
@@ -105,18 +109,19 @@ inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, c
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
-    for (int half = 0; half < 2; ++half) finish(w, x, row + r, block, half, sums[r][half], target);
+    for (int half = 0; half < 2; ++half) apply_epilogue(w, x, row + r, block, half, sums[r][half], target);
+  }
 }
 
-void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
-    for (; row + 4 <= rows; row += 4) some_rows<4>(w, x, row, block, target);
-    if (rows - row == 3) some_rows<3>(w, x, row, block, target);
-    if (rows - row == 2) some_rows<2>(w, x, row, block, target);
-    if (rows - row == 1) some_rows<1>(w, x, row, block, target);
+    for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);
+    if (rows - row == 3) gemm_rows<3>(w, x, row, block, target);
+    if (rows - row == 2) gemm_rows<2>(w, x, row, block, target);
+    if (rows - row == 1) gemm_rows<1>(w, x, row, block, target);
   }
 }
 
@@ -131,14 +136,15 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 
 namespace anydepth {
 
-// By the processor's own word: not every compiler knows the name of this feature.
+// By cpuid: not every compiler knows the name of this feature.
 static bool has_half_precision() {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 const Kernels* avx2_kernels() {
-  static const Kernels kernels = {"avx2", 0.3f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx2", 0.3f,          false, quantize,    normalize, gemm,
+                                  attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_half_precision();
   return runs ? &kernels : nullptr;
 }

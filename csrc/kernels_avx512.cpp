@@ -9,11 +9,12 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
-#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
+#pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
 namespace anydepth {
@@ -23,7 +24,9 @@ struct V {
   static constexpr int W = 16;
   using F = __m512;
   static inline F load(const float* p) { return _mm512_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static inline F load_half(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static inline F set(float x) { return _mm512_set1_ps(x); }
   static inline F zero() { return _mm512_setzero_ps(); }
@@ -32,7 +35,7 @@ struct V {
   static inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static inline F div(F a, F b) { return _mm512_div_ps(a, b); }
   static inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-  static inline F max(F a, F b) { return _mm512_max_ps(b, a); }  // not a number: the first
+  static inline F max(F a, F b) { return _mm512_max_ps(b, a); }  // NaN: the first
   static inline F min(F a, F b) { return _mm512_min_ps(b, a); }
   static inline F abs(F x) { return _mm512_abs_ps(x); }
   static inline F round(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -53,17 +56,19 @@ struct V {
 
 #include "kernels_float.inl"
 
-// Matrices are kept 128 larger, as unsigned bytes, which the one instruction there is wants beside signed activations;
-// 128 times the sum of the activations comes off at the end.
-inline void finish(const Matrix& w, const Quantized& x, int row, int block, __m512i sums, const Target& target) {
+// VNNI multiplies unsigned by signed bytes: weights are stored 128 larger, as unsigned bytes, and 128 times the sum of
+// the activations is subtracted at the end.
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums,
+                           const GemmOutput& target) {
   const int output = block * TILE;
   sums = _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
   const __m512 factor = _mm512_mul_ps(_mm512_loadu_ps(w.scales + output), _mm512_set1_ps(x.scales[row]));
-  const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.middles[row]), _mm512_loadu_ps(w.sums + output), _mm512_loadu_ps(w.bias + output));
+  const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.zero_points[row]), _mm512_loadu_ps(w.sums + output),
+                                        _mm512_loadu_ps(w.bias + output));
   __m512 p = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), factor, offset);
   float* out = target.out + row * target.stride + output;
-  if (target.then == Then::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
-  if (target.then == Then::add) p = _mm512_fmadd_ps(_mm512_set1_ps(target.alpha), p, _mm512_loadu_ps(out));
+  if (target.epilogue == Epilogue::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
+  if (target.epilogue == Epilogue::add) p = _mm512_fmadd_ps(_mm512_set1_ps(target.alpha), p, _mm512_loadu_ps(out));
   _mm512_storeu_ps(out, p);
 }
 
@@ -75,17 +80,19 @@ inline __m512i four_inputs(const int8_t* a) {
 
 inline void prefetch(const int8_t* tile) { _mm_prefetch(reinterpret_cast<const char*>(tile), _MM_HINT_T0); }
 
-// A few rows: the matrix streams by once, and reading it is what takes the time. Inputs are split among several sums,
-// which hides the latency of each. `a` is [quads, ROWS, QUAD].
+// A few rows: bound by reading the weights. Inputs are split among several accumulators, which hides their latency. `a`
+// is [quads, ROWS, QUAD].
 template <int ROWS, int SPLIT>
-inline void few_rows(const Matrix& w, const Quantized& x, const int8_t* a, int block, const Target& target) {
+inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int block,
+                          const GemmOutput& target) {
   constexpr size_t AHEAD = 4096;
   const int8_t* tile = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   __m512i sums[SPLIT][ROWS];
   ANYDEPTH_UNROLL
-  for (int i = 0; i < SPLIT; ++i)
+  for (int i = 0; i < SPLIT; ++i) {
     ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_setzero_si512();
+  }
   int quad = 0;
   for (; quad + SPLIT <= w.quads; quad += SPLIT, tile += SPLIT * TILE * QUAD, a += SPLIT * ROWS * QUAD) {
     ANYDEPTH_UNROLL
@@ -93,31 +100,36 @@ inline void few_rows(const Matrix& w, const Quantized& x, const int8_t* a, int b
       prefetch(tile + i * TILE * QUAD + AHEAD);
       const __m512i own = _mm512_loadu_si512(tile + i * TILE * QUAD);
       ANYDEPTH_UNROLL
-      for (int r = 0; r < ROWS; ++r) sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
+      for (int r = 0; r < ROWS; ++r)
+        sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
     }
   }
-  for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD)
+  for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD) {
     ANYDEPTH_UNROLL
-    for (int r = 0; r < ROWS; ++r) sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+    for (int r = 0; r < ROWS; ++r)
+      sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+  }
   ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int i = 1; i < SPLIT; ++i) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[i][r]);
-    finish(w, x, r, block, sums[0][r], target);
+    apply_epilogue(w, x, r, block, sums[0][r], target);
   }
 }
 
-// Many rows: computing is what takes the time. The next blocks are fetched meanwhile.
+// Many rows: bound by computing. The next blocks are prefetched meanwhile.
 template <int ROWS, int BLOCKS>
-inline void some_rows(const Matrix& w, const Quantized& x, const int8_t* a, int row, int block, const Target& target) {
+inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, int row, int block,
+                      const GemmOutput& target) {
   const size_t next = size_t(w.quads) * TILE * QUAD;
   const int8_t* tile = w.tiles + block * next;
   const int8_t* coming = tile + BLOCKS * next;
   __m512i sums[ROWS][BLOCKS];
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) sums[r][b] = _mm512_setzero_si512();
+  }
   for (int quad = 0; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD, coming += BLOCKS * TILE * QUAD) {
     __m512i own[BLOCKS];
     ANYDEPTH_UNROLL
@@ -133,49 +145,52 @@ inline void some_rows(const Matrix& w, const Quantized& x, const int8_t* a, int 
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
-    for (int b = 0; b < BLOCKS; ++b) finish(w, x, row + r, block + b, sums[r][b], target);
+    for (int b = 0; b < BLOCKS; ++b) apply_epilogue(w, x, row + r, block + b, sums[r][b], target);
+  }
 }
 
-constexpr int MOST_ROWS = 12;  // 24 sums, two tiles and the inputs: nearly all of 32 registers
-using SomeRows = void (*)(const Matrix&, const Quantized&, const int8_t*, int, int, const Target&);
+constexpr int MOST_ROWS = 12;  // 24 accumulators, two tiles and the inputs: nearly all of 32 registers
+using GemmRows = void (*)(const PackedMatrix&, const QuantizedRows&, const int8_t*, int, int, const GemmOutput&);
 template <int BLOCKS>
-SomeRows of_rows(int count) {
-  constexpr SomeRows all[MOST_ROWS] = {some_rows<1, BLOCKS>, some_rows<2, BLOCKS>,  some_rows<3, BLOCKS>,  some_rows<4, BLOCKS>,
-                                       some_rows<5, BLOCKS>, some_rows<6, BLOCKS>,  some_rows<7, BLOCKS>,  some_rows<8, BLOCKS>,
-                                       some_rows<9, BLOCKS>, some_rows<10, BLOCKS>, some_rows<11, BLOCKS>, some_rows<12, BLOCKS>};
+GemmRows gemm_for_rows(int count) {
+  constexpr GemmRows all[MOST_ROWS] = {gemm_rows<1, BLOCKS>,  gemm_rows<2, BLOCKS>,  gemm_rows<3, BLOCKS>,
+                                       gemm_rows<4, BLOCKS>,  gemm_rows<5, BLOCKS>,  gemm_rows<6, BLOCKS>,
+                                       gemm_rows<7, BLOCKS>,  gemm_rows<8, BLOCKS>,  gemm_rows<9, BLOCKS>,
+                                       gemm_rows<10, BLOCKS>, gemm_rows<11, BLOCKS>, gemm_rows<12, BLOCKS>};
   return all[count - 1];
 }
 
-// The same four inputs of all rows one after the other: [quads, rows, QUAD].
-const int8_t* interleaved(const Quantized& x, int from, int rows, int quads) {
+// The same four inputs of all rows side by side: [quads, rows, QUAD].
+const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int quads) {
   int8_t* to = x.scratch + size_t(from) * quads * QUAD;
   for (int r = 0; r < rows; ++r) {
     const int8_t* row = x.values + size_t(from + r) * x.stride;
-    for (int quad = 0; quad < quads; ++quad) __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
+    for (int quad = 0; quad < quads; ++quad)
+      __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
   }
   return to;
 }
 
-void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   if (rows <= 4) {
-    const int8_t* a = rows == 1 ? x.values : interleaved(x, 0, rows, w.quads);
+    const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
     for (int block = 0; block < w.blocks; ++block) {
-      if (rows == 1) few_rows<1, 4>(w, x, a, block, target);
-      if (rows == 2) few_rows<2, 4>(w, x, a, block, target);
-      if (rows == 3) few_rows<3, 2>(w, x, a, block, target);
-      if (rows == 4) few_rows<4, 2>(w, x, a, block, target);
+      if (rows == 1) gemm_few_rows<1, 4>(w, x, a, block, target);
+      if (rows == 2) gemm_few_rows<2, 4>(w, x, a, block, target);
+      if (rows == 3) gemm_few_rows<3, 2>(w, x, a, block, target);
+      if (rows == 4) gemm_few_rows<4, 2>(w, x, a, block, target);
     }
     return;
   }
   const int parts = (rows + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
   const auto start = [&](int part) { return static_cast<int>(int64_t(rows) * part / parts); };
-  for (int part = 0; part < parts; ++part) interleaved(x, start(part), start(part + 1) - start(part), w.quads);
+  for (int part = 0; part < parts; ++part) interleave_rows(x, start(part), start(part + 1) - start(part), w.quads);
   for (int block = 0; block < w.blocks; block += 2)
     for (int part = 0; part < parts; ++part) {
       const int from = start(part), count = start(part + 1) - from;
-      const SomeRows run = block + 2 <= w.blocks ? of_rows<2>(count) : of_rows<1>(count);
+      const GemmRows run = block + 2 <= w.blocks ? gemm_for_rows<2>(count) : gemm_for_rows<1>(count);
       run(w, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, target);
     }
 }
@@ -192,7 +207,8 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 namespace anydepth {
 
 const Kernels* avx512_kernels() {
-  static const Kernels kernels = {"avx512-vnni", 0.05f, true, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"avx512-vnni", 0.05f,         true, quantize,    normalize, gemm,
+                                  attend,        dot_with_half, gelu, log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512vnni");

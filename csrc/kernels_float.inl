@@ -1,8 +1,9 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
-//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above store_int8
+//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above
+//   store_int8
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
-static void quantize(const float* x, int n, int8_t* q, float* scale, float* middle, int32_t* sum) {
+static void quantize(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum) {
   V::F most = V::set(x[0]), least = most;
   int i = 0;
   for (; i + V::W <= n; i += V::W) {
@@ -13,19 +14,19 @@ static void quantize(const float* x, int n, int8_t* q, float* scale, float* midd
   float highest = V::maximum(most), lowest = -V::maximum(V::sub(V::zero(), least));
   for (; i < n; ++i) highest = x[i] > highest ? x[i] : highest, lowest = x[i] < lowest ? x[i] : lowest;
   const float span = highest - lowest, half = 0.5f * (highest + lowest);
-  const bool sane = span < 1e30f && std::fabs(half) < 1e30f;  // not so of what is no number
+  const bool sane = span < 1e30f && std::fabs(half) < 1e30f;  // false for NaN
   *scale = sane ? span / 254.0f : 0.0f;
-  *middle = sane ? half : 0.0f;
+  *zero_point = sane ? half : 0.0f;
   const float inverse = sane && span > 1e-30f ? 254.0f / span : 0.0f;
   V::F total = V::zero();
   for (i = 0; i < whole; i += V::W) {
-    const V::F value = V::round(V::mul(V::sub(V::load(x + i), V::set(*middle)), V::set(inverse)));
+    const V::F value = V::round(V::mul(V::sub(V::load(x + i), V::set(*zero_point)), V::set(inverse)));
     total = V::add(total, value);
     V::store_int8(q + i, value);
   }
   float all = V::sum(total);
   for (; i < n; ++i) {
-    const float value = std::nearbyint((x[i] - *middle) * inverse);
+    const float value = std::nearbyint((x[i] - *zero_point) * inverse);
     const float kept = value >= -127.0f ? (value <= 127.0f ? value : 127.0f) : -127.0f;
     q[i] = static_cast<int8_t>(kept);
     all += kept;
@@ -42,10 +43,10 @@ static void normalize(const float* x, int n, const float* weight, const float* b
   float mean = V::sum(total);
   for (; i < n; ++i) mean += x[i];
   mean /= static_cast<float>(n);
-  const V::F middle = V::set(mean);
+  const V::F center = V::set(mean);
   V::F squares = V::zero();
   for (i = 0; i < whole; i += V::W) {
-    const V::F off = V::sub(V::load(x + i), middle);
+    const V::F off = V::sub(V::load(x + i), center);
     squares = V::fma(off, off, squares);
   }
   float variance = V::sum(squares);
@@ -53,7 +54,7 @@ static void normalize(const float* x, int n, const float* weight, const float* b
   const float inverse = 1.0f / std::sqrt(variance / static_cast<float>(n) + epsilon);
   const V::F factor = V::set(inverse);
   for (i = 0; i < padded(n); i += V::W) {  // weight and bias are zero in the padding
-    const V::F value = V::mul(V::sub(V::load(x + i), middle), factor);
+    const V::F value = V::mul(V::sub(V::load(x + i), center), factor);
     V::store(out + i, V::fma(value, V::load(weight + i), V::load(bias + i)));
   }
 }
@@ -82,7 +83,8 @@ static void gelu(float* x, int n, bool by_tanh) {
     V::F outer;  // 1 - Phi(|x|)
     if (by_tanh) {
       const V::F cubic = V::mul(size, V::fma(V::mul(size, size), V::set(0.044715f), one));
-      const V::F decay = exponential(V::mul(cubic, V::set(-1.5957691216f)));  // e^(-2u), and tanh(u) = (1 - it) / (1 + it)
+      const V::F decay =
+          exponential(V::mul(cubic, V::set(-1.5957691216f)));  // e^(-2u), and tanh(u) = (1 - it) / (1 + it)
       outer = V::div(decay, V::add(one, decay));
     } else {
       const V::F t = V::div(one, V::fma(size, V::set(0.3275911f * 0.70710678f), one));
@@ -149,18 +151,18 @@ static void attend(const float* query, size_t query_stride, int queries, const f
       const float* q = query + row * query_stride + start;
       for (int p = 0; p < positions; ++p) scores[p] = scale * dot(q, key_value[p] + start, e);
       softmax(scores, positions);
-      float* mixed = out + row * out_stride + start;
+      float* context = out + row * out_stride + start;
       int i = 0;
       for (; i + V::W <= e; i += V::W) {
         V::F total = V::zero();
         for (int p = 0; p < positions; ++p)
           total = V::fma(V::set(scores[p]), V::load(key_value[p] + d + start + i), total);
-        V::store(mixed + i, total);
+        V::store(context + i, total);
       }
       for (; i < e; ++i) {
         float total = 0.0f;
         for (int p = 0; p < positions; ++p) total += scores[p] * key_value[p][d + start + i];
-        mixed[i] = total;
+        context[i] = total;
       }
     }
   }
@@ -187,7 +189,7 @@ static int next_above(const float* x, int from, int n, float threshold) {
   return n;
 }
 
-// The first of the largest; 0 where nothing is a number.
+// The first of the largest; 0 if all are NaN.
 static int argmax(const float* x, int n) {
   const float most = maximum(x, n);
   int i = next_above(x, 0, n, std::nextafter(most, -std::numeric_limits<float>::infinity()));

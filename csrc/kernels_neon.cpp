@@ -12,7 +12,7 @@ namespace anydepth {
 namespace {
 
 // Sixteen outputs by four inputs are four registers of weights. Pairs of products are added in 16 bits (two of at most
-// 127 x 127 fit), and then pairs of those in 32.
+// 127 x 127 fit), and epilogue pairs of those in 32.
 inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) {
   const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
   const int16x8_t high = vmull_s8(vget_high_s8(w), vget_high_s8(a));
@@ -24,7 +24,8 @@ inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) {
 }  // namespace
 
 const Kernels* neon_kernels() {
-  static const Kernels kernels = {"neon", 0.3f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"neon", 0.3f,          false, quantize,    normalize, gemm,
+                                  attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }
 

@@ -13,13 +13,15 @@ struct V {
   static inline F mul(F a, F b) { return vmulq_f32(a, b); }
   static inline F div(F a, F b) { return vdivq_f32(a, b); }
   static inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
-  static inline F max(F a, F b) { return vmaxnmq_f32(a, b); }  // not a number: the other
+  static inline F max(F a, F b) { return vmaxnmq_f32(a, b); }  // NaN: the other
   static inline F min(F a, F b) { return vminnmq_f32(a, b); }
   static inline F abs(F x) { return vabsq_f32(x); }
   static inline F round(F x) { return vrndnq_f32(x); }
   static inline float sum(F x) { return vaddvq_f32(x); }
   static inline float maximum(F x) { return vmaxnmvq_f32(x); }
-  static inline F pow2(F n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+  static inline F pow2(F n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
+  }
   static inline int above(F x, float threshold) {
     const uint32x4_t over = vcgtq_f32(x, vdupq_n_f32(threshold));
     const uint64_t mask = vget_lane_u64(vreinterpret_u64_u16(vmovn_u32(over)), 0);
@@ -34,25 +36,26 @@ struct V {
 
 #include "kernels_float.inl"
 
-inline void finish(const Matrix& w, const Quantized& x, int row, int output, int32x4_t sums, const Target& target) {
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int output, int32x4_t sums,
+                           const GemmOutput& target) {
   const float32x4_t factor = vmulq_n_f32(vld1q_f32(w.scales + output), x.scales[row]);
-  const float32x4_t offset = vfmaq_n_f32(vld1q_f32(w.bias + output), vld1q_f32(w.sums + output), x.middles[row]);
+  const float32x4_t offset = vfmaq_n_f32(vld1q_f32(w.bias + output), vld1q_f32(w.sums + output), x.zero_points[row]);
   float32x4_t p = vfmaq_f32(offset, vcvtq_f32_s32(sums), factor);
   float* out = target.out + row * target.stride + output;
-  if (target.then == Then::relu) p = vmaxq_f32(p, vdupq_n_f32(0.0f));
-  if (target.then == Then::add) p = vfmaq_n_f32(vld1q_f32(out), p, target.alpha);
+  if (target.epilogue == Epilogue::relu) p = vmaxq_f32(p, vdupq_n_f32(0.0f));
+  if (target.epilogue == Epilogue::add) p = vfmaq_n_f32(vld1q_f32(out), p, target.alpha);
   vst1q_f32(out, p);
 }
 
-
 template <int ROWS>
-inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, const Target& target) {
+inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, int block, const GemmOutput& target) {
   const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
   int32x4_t sums[ROWS][4];
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int part = 0; part < 4; ++part) sums[r][part] = vdupq_n_s32(0);
+  }
   for (int quad = 0; quad < w.quads; ++quad) {
     int8x16_t tile[4];
     ANYDEPTH_UNROLL
@@ -67,17 +70,18 @@ inline void some_rows(const Matrix& w, const Quantized& x, int row, int block, c
     }
   }
   ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r)
+  for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
-    for (int part = 0; part < 4; ++part) finish(w, x, row + r, block * TILE + part * 4, sums[r][part], target);
+    for (int part = 0; part < 4; ++part) apply_epilogue(w, x, row + r, block * TILE + part * 4, sums[r][part], target);
+  }
 }
 
-void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
-    for (; row + 4 <= rows; row += 4) some_rows<4>(w, x, row, block, target);
-    if (rows - row == 3) some_rows<3>(w, x, row, block, target);
-    if (rows - row == 2) some_rows<2>(w, x, row, block, target);
-    if (rows - row == 1) some_rows<1>(w, x, row, block, target);
+    for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);
+    if (rows - row == 3) gemm_rows<3>(w, x, row, block, target);
+    if (rows - row == 2) gemm_rows<2>(w, x, row, block, target);
+    if (rows - row == 1) gemm_rows<1>(w, x, row, block, target);
   }
 }

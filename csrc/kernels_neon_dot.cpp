@@ -17,7 +17,7 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("arch=armv8.2-a+dotprod")
-#pragma GCC optimize("no-tree-pre")  // with it, sums are copied to memory and back in the innermost loop
+#pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
 namespace anydepth {
@@ -39,7 +39,8 @@ inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) { return
 namespace anydepth {
 
 const Kernels* neon_dot_kernels() {
-  static const Kernels kernels = {"neon-dot", 0.15f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"neon-dot", 0.15f,         false, quantize,    normalize, gemm,
+                                  attend,     dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
 #if defined(__APPLE__)
   return &kernels;
 #elif defined(__linux__)

@@ -28,12 +28,14 @@ struct V {
   static float maximum(F x) { return x; }
   static F pow2(F n) { return std::ldexp(1.0f, n > -200.0f ? static_cast<int>(n) : -200); }
   static int above(F x, float threshold) { return x > threshold ? 0 : 1; }
-  static void store_int8(int8_t* q, F x) { *q = static_cast<int8_t>(x >= -127.0f ? (x <= 127.0f ? x : 127.0f) : -127.0f); }
+  static void store_int8(int8_t* q, F x) {
+    *q = static_cast<int8_t>(x >= -127.0f ? (x <= 127.0f ? x : 127.0f) : -127.0f);
+  }
 };
 
 #include "kernels_float.inl"
 
-void multiply(const Matrix& w, const Quantized& x, int rows, const Target& target) {
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
     for (int row = 0; row < rows; ++row) {
@@ -45,12 +47,12 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
       float* out = target.out + row * target.stride + block * TILE;
       for (int o = 0; o < TILE; ++o) {
         const int output = block * TILE + o;
-        const float offset = x.middles[row] * w.sums[output] + w.bias[output];
+        const float offset = x.zero_points[row] * w.sums[output] + w.bias[output];
         const float p = static_cast<float>(sums[o]) * (w.scales[output] * x.scales[row]) + offset;
-        if (target.then == Then::add)
+        if (target.epilogue == Epilogue::add)
           out[o] += target.alpha * p;
         else
-          out[o] = target.then == Then::relu && !(p > 0.0f) ? 0.0f : p;
+          out[o] = target.epilogue == Epilogue::relu && !(p > 0.0f) ? 0.0f : p;
       }
     }
   }
@@ -59,7 +61,8 @@ void multiply(const Matrix& w, const Quantized& x, int rows, const Target& targe
 }  // namespace
 
 const Kernels* plain_kernels() {
-  static const Kernels kernels = {"plain", 1.0f, false, quantize, normalize, multiply, attend, dot_with_half, gelu, log_sum_exp, argmax, next_above};
+  static const Kernels kernels = {"plain", 1.0f,          false, quantize,    normalize, gemm,
+                                  attend,  dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }
 

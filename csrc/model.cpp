@@ -1,4 +1,4 @@
-// Reading a model. The order of everything in the file follows from its header; engines/native_format.py writes it.
+// Reads a model. The order of read_model in the file follows from its header; engines/native_format.py writes it.
 #include "model.h"
 
 #include "buffer.h"
@@ -19,9 +19,10 @@ namespace {
 constexpr char MAGIC[8] = {'A', 'N', 'Y', 'D', 'E', 'P', 'T', 'H'};
 constexpr int32_t VERSION = 1;
 constexpr size_t LINE = 64;             // matrices begin at a cache line
-constexpr size_t HUGE_PAGE = 2u << 20;  // large pages: streaming through weights misses fewer translations of addresses
+constexpr size_t HUGE_PAGE = 2u << 20;  // huge pages: fewer TLB misses while weights are streamed
 // With more inputs than MOST_FFN, sums of products would not fit in 32 bits.
-constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24, MOST_PLACES = 1 << 20;
+constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24,
+              MOST_POSITIONS = 1 << 20;
 
 uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
   static const auto table = [] {
@@ -32,14 +33,16 @@ uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
       made[i] = c;
     }
     for (uint32_t i = 0; i < 256; ++i)
-      for (int k = 1; k < 8; ++k) made[k * 256 + i] = (made[(k - 1) * 256 + i] >> 8) ^ made[made[(k - 1) * 256 + i] & 255];
+      for (int k = 1; k < 8; ++k)
+        made[k * 256 + i] = (made[(k - 1) * 256 + i] >> 8) ^ made[made[(k - 1) * 256 + i] & 255];
     return made;
   }();
   uint32_t c = 0xFFFFFFFFu;
   for (; size >= 8; data += 8, size -= 8) {
     c ^= uint32_t(data[0]) | uint32_t(data[1]) << 8 | uint32_t(data[2]) << 16 | uint32_t(data[3]) << 24;
-    c = table[7 * 256 + (c & 255)] ^ table[6 * 256 + (c >> 8 & 255)] ^ table[5 * 256 + (c >> 16 & 255)] ^ table[4 * 256 + (c >> 24)] ^
-        table[3 * 256 + data[4]] ^ table[2 * 256 + data[5]] ^ table[256 + data[6]] ^ table[data[7]];
+    c = table[7 * 256 + (c & 255)] ^ table[6 * 256 + (c >> 8 & 255)] ^ table[5 * 256 + (c >> 16 & 255)] ^
+        table[4 * 256 + (c >> 24)] ^ table[3 * 256 + data[4]] ^ table[2 * 256 + data[5]] ^ table[256 + data[6]] ^
+        table[data[7]];
   }
   for (; size; ++data, --size) c = table[(c ^ *data) & 255] ^ (c >> 8);
   return c ^ 0xFFFFFFFFu;
@@ -47,8 +50,8 @@ uint32_t checksum(const uint8_t* data, size_t size) {  // CRC-32, as zlib has it
 
 }  // namespace
 
-// Goes through the buffer twice: at first it only adds up how much memory is needed, then it fills that memory. Both
-// times every length is checked against what is left.
+// Reads the buffer twice: first to add up the memory needed, then to fill it. Both times every length is checked
+// against what is left.
 class Reader {
  public:
   Reader(const uint8_t* data, size_t size, Model& model) : data_(data), size_(size), model_(model) {}
@@ -60,7 +63,7 @@ class Reader {
       at_ = sizeof MAGIC;
       used_ = 0;
       if (filling) allocate();
-      everything();
+      read_model();
       if (at_ != size_ - sizeof(uint32_t)) throw Error("the file is longer than its header says");
       if (!filling) needed_ = used_;
     }
@@ -69,7 +72,7 @@ class Reader {
  private:
   void check_whole() {
     if (size_ < sizeof MAGIC + 2 * sizeof(uint32_t)) throw Error("the file is too short to be a model");
-    if (std::memcmp(data_, MAGIC, sizeof MAGIC) != 0) throw Error("this is no file of anydepth's native engine");
+    if (std::memcmp(data_, MAGIC, sizeof MAGIC) != 0) throw Error("this is not a file of anydepth's native engine");
     uint32_t stored;
     std::memcpy(&stored, data_ + size_ - sizeof stored, sizeof stored);
     if (checksum(data_, size_ - sizeof stored) != stored) throw Error("the file is damaged: its checksum is wrong");
@@ -84,25 +87,26 @@ class Reader {
 #endif
   }
 
-  void everything() {
-    if (integer(1, 1 << 30) != VERSION) throw Error("the file was written by another version of anydepth: write it again");
+  void read_model() {
+    if (integer(1, 1 << 30) != VERSION)
+      throw Error("the file was written by another version of anydepth: write it again");
     Model& m = model_;
     m.width = integer(8, MOST_WIDTH);
     m.heads = integer(1, 1024);
     if (m.width % m.heads) throw Error("the width is not a multiple of the heads");
     m.ffn = integer(8, MOST_FFN);
     m.vocabulary = integer(5, MOST_TOKENS);
-    m.norm = static_cast<NormPlace>(integer(0, 2));
+    m.norm = static_cast<NormPosition>(integer(0, 2));
     m.activation = static_cast<Activation>(integer(0, 2));
     m.epsilon = number();
     m.embedding_scale = number();
     if (!(m.epsilon > 0.0f)) throw Error("the norms' epsilon is not positive");
-    m.places = integer(1, MOST_PLACES);
+    m.positions = integer(1, MOST_POSITIONS);
     m.source = table(m.vocabulary);
     const bool shared = integer(0, 1) == 1;
     m.target = shared ? m.source : table(m.vocabulary);
-    m.positions = rows_of_floats(m.places);
-    m.embedding_norm = m.norm == NormPlace::after ? norm() : Norm{};
+    m.position_embeddings = rows_of_floats(m.positions);
+    m.embedding_norm = m.norm == NormPosition::post ? norm() : Norm{};
     stack(m.encoder, false);
     stack(m.decoder, true);
     m.output = matrix(m.vocabulary, m.width);
@@ -114,7 +118,7 @@ class Reader {
     const int layers = integer(1, MOST_LAYERS), own = integer(1, layers), residual = integer(0, 2);
     for (int i = 0; i < layers; ++i) s.pattern.push_back(integer(0, own - 1));
     for (int i = 0; i < own; ++i) s.own.push_back(layer(decoder));
-    if (model_.norm != NormPlace::after) s.final_norm = norm();
+    if (model_.norm != NormPosition::post) s.final_norm = norm();
     if (residual == 1)
       for (int i = 0; i < layers; ++i) s.scales.push_back(number());
     if (residual == 2) {
@@ -126,7 +130,7 @@ class Reader {
 
   Layer layer(bool decoder) {
     const int d = model_.width, f = model_.ffn;
-    const bool norms = model_.norm != NormPlace::none;
+    const bool norms = model_.norm != NormPosition::none;
     Layer l;
     if (norms) l.attention_norm = norm();
     l.qkv = matrix(3 * d, d);
@@ -149,8 +153,8 @@ class Reader {
     return {weight, floats(d, padded(d))};
   }
 
-  Matrix matrix(int outputs, int inputs) {
-    Matrix m;
+  PackedMatrix matrix(int outputs, int inputs) {
+    PackedMatrix m;
     m.outputs = outputs, m.inputs = inputs;
     m.blocks = padded(outputs) / TILE, m.quads = padded(inputs, QUAD) / QUAD;
     m.scales = floats(outputs, m.blocks * TILE);
@@ -158,21 +162,21 @@ class Reader {
     float* sums = const_cast<float*>(zeros(m.blocks * TILE));
     m.sums = sums;
     const int8_t* rows = reinterpret_cast<const int8_t*>(take(size_t(outputs) * inputs));
-    int8_t* tiles = reinterpret_cast<int8_t*>(room(m.bytes()));
+    int8_t* tiles = reinterpret_cast<int8_t*>(reserve(m.bytes()));
     m.tiles = tiles;
     if (filling_) pack(m, rows, tiles, sums);
     return m;
   }
 
-  void pack(const Matrix& m, const int8_t* rows, int8_t* tiles, float* sums) {
-    const uint8_t flip = model_.kernels->flips ? 0x80 : 0;
+  void pack(const PackedMatrix& m, const int8_t* rows, int8_t* tiles, float* sums) {
+    const uint8_t flip = model_.kernels->unsigned_weights ? 0x80 : 0;
     std::memset(tiles, flip, m.bytes());
     for (int o = 0; o < m.outputs; ++o) {
       int8_t* block = tiles + size_t(o / TILE) * m.quads * TILE * QUAD + (o % TILE) * QUAD;
       const int8_t* row = rows + size_t(o) * m.inputs;
       int64_t sum = 0;
       for (int i = 0; i < m.inputs; ++i) {
-        const int8_t value = row[i] == -128 ? -127 : row[i];  // kernels count on magnitudes up to 127
+        const int8_t value = row[i] == -128 ? -127 : row[i];  // kernels assume magnitudes up to 127
         sum += value;
         block[size_t(i / QUAD) * TILE * QUAD + i % QUAD] = static_cast<int8_t>(static_cast<uint8_t>(value) ^ flip);
       }
@@ -180,10 +184,10 @@ class Reader {
     }
   }
 
-  Table table(int count) {
+  EmbeddingTable table(int count) {
     const size_t bytes = size_t(count) * model_.width * sizeof(uint16_t);
     const uint8_t* from = take(bytes);
-    uint8_t* to = room(bytes);
+    uint8_t* to = reserve(bytes);
     if (filling_) std::memcpy(to, from, bytes);
     return {reinterpret_cast<const uint16_t*>(to), count};
   }
@@ -191,7 +195,7 @@ class Reader {
   const float* rows_of_floats(int count) {
     const size_t d = model_.width, stride = padded(model_.width);
     const uint8_t* from = take(count * d * sizeof(float));
-    float* to = reinterpret_cast<float*>(room(count * stride * sizeof(float)));
+    float* to = reinterpret_cast<float*>(reserve(count * stride * sizeof(float)));
     if (filling_)
       for (int i = 0; i < count; ++i) {
         std::memset(to + i * stride, 0, stride * sizeof(float));
@@ -212,14 +216,14 @@ class Reader {
   }
 
   const float* zeros(int count) {
-    float* to = reinterpret_cast<float*>(room(size_t(count) * sizeof(float)));
+    float* to = reinterpret_cast<float*>(reserve(size_t(count) * sizeof(float)));
     if (filling_) std::memset(to, 0, size_t(count) * sizeof(float));
     return to;
   }
 
   static void check_finite(const float* x, size_t count) {
     for (size_t i = 0; i < count; ++i)
-      if (!(std::fabs(x[i]) < 1e30f)) throw Error("the file has numbers that are none");
+      if (!(std::fabs(x[i]) < 1e30f)) throw Error("the file has values that are not finite");
   }
 
   int integer(int least, int most) {
@@ -243,8 +247,8 @@ class Reader {
     return here;
   }
 
-  // In the model's memory; before there is any, a place that nobody looks at.
-  uint8_t* room(size_t bytes) {
+  // Memory of the model; null in the first pass, which only counts.
+  uint8_t* reserve(size_t bytes) {
     uint8_t* here = filling_ ? model_.arena + used_ : nullptr;
     used_ += (bytes + LINE - 1) / LINE * LINE;
     if (filling_ && used_ > needed_) throw Error("the file changed while it was read");
@@ -278,7 +282,7 @@ void Model::set_shortlist(const int32_t* always, size_t always_count, const int3
   made.outputs.assign(outputs, outputs + offsets[vocabulary]);
   for (const auto* list : {&made.always, &made.outputs})
     for (const int32_t token : *list)
-      if (!known(token)) throw Error("the shortlist has a sub-word that the model does not know");
+      if (!known(token)) throw Error("the shortlist has a subword that the model does not know");
   shortlist = std::move(made);
 }
 

@@ -1,4 +1,4 @@
-// A Transformer with int8 matrices, read from a buffer of which nothing is believed.
+// A Transformer with packed int8 weights, read from an untrusted buffer.
 #pragma once
 
 #include <cstdint>
@@ -15,62 +15,62 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class NormPlace : int32_t { before, after, none };
+enum class NormPosition : int32_t { pre, post, none };
 enum class Activation : int32_t { relu, gelu, gelu_tanh };
 
 struct Norm {
-  const float* weight = nullptr;  // null: there is none
+  const float* weight = nullptr;  // null: no norm
   const float* bias = nullptr;
 };
 
 struct Layer {
   Norm attention_norm, cross_norm, ffn_norm;
-  Matrix qkv, attention_out, cross_query, cross_key_value, cross_out, up, down;
+  PackedMatrix qkv, attention_out, cross_query, cross_key_value, cross_out, up, down;
 };
 
-// Dense connections: row k has a weight for each of the k + 1 outputs before it, and each of those a norm.
+// Dense connections (DLCL): row k has a weight for each of the k + 1 outputs before it, and each of those a norm.
 struct Dense {
   std::vector<const float*> rows;
   std::vector<Norm> norms;
 };
 
 struct Stack {
-  std::vector<Layer> own;            // layers with weights of their own
-  std::vector<int> pattern;          // whose weights each layer has
-  std::vector<float> scales;         // ReZero's, or empty
-  std::unique_ptr<Dense> dense;      // or null
-  Norm final_norm;                   // without weights where layers end in a norm
+  std::vector<Layer> own;        // distinct sets of weights
+  std::vector<int> pattern;      // which of them each layer uses
+  std::vector<float> scales;     // of ReZero, or empty
+  std::unique_ptr<Dense> dense;  // or null
+  Norm final_norm;               // none if post-norm
 };
 
-// A row for each sub-word, or place, in half precision.
-struct Table {
+// A row per subword, in half precision.
+struct EmbeddingTable {
   const uint16_t* rows = nullptr;
   int count = 0;
 };
 
-// Which outputs may follow from a source: those that are always there, and those of each of its sub-words.
+// A lexical shortlist: tokens that are always candidates, and those of each source token.
 struct Shortlist {
   std::vector<int32_t> always, offsets, outputs;
 };
 
 struct Model {
   int width = 0, heads = 0, ffn = 0, vocabulary = 0;
-  NormPlace norm = NormPlace::before;
+  NormPosition norm = NormPosition::pre;
   Activation activation = Activation::relu;
   float epsilon = 1e-5f, embedding_scale = 1.0f;
-  Table source, target;
-  const float* positions = nullptr;  // [places, padded(width)]
-  int places = 0;
+  EmbeddingTable source, target;
+  const float* position_embeddings = nullptr;  // [positions, padded(width)]
+  int positions = 0;                           // at most, of a sentence
   Norm embedding_norm;
   Stack encoder, decoder;
-  Matrix output;
-  Table output_rows;  // the same in half precision
+  PackedMatrix output;
+  EmbeddingTable output_rows;  // its weights in half precision
   Shortlist shortlist;
   const Kernels* kernels = nullptr;
 
-  size_t memory() const { return arena_size; }  // of all weights
+  size_t memory() const { return arena_size; }  // bytes of all weights
 
-  // Takes what it needs out of the buffer, which may then go. `kernels` is one of those that run here.
+  // Copies the weights, so that the buffer may be freed. `kernels` must be able to run here.
   static std::unique_ptr<Model> read(const uint8_t* data, size_t size, const Kernels* kernels);
   void set_shortlist(const int32_t* always, size_t always_count, const int32_t* offsets, const int32_t* outputs);
 
@@ -85,7 +85,7 @@ struct Model {
   size_t arena_size = 0;
 };
 
-// The best kernels that run here, or the ones of this name; null if there are none.
+// The fastest kernels that run here, or those of this name; null if there are none.
 const Kernels* kernels_named(const char* name);
 
 }  // namespace anydepth

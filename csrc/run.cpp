@@ -7,15 +7,15 @@ namespace anydepth {
 
 namespace {
 
-constexpr int ROWS_AT_ONCE = 384;  // of source sentences: what they need stays in the caches
-constexpr float CLOSE = 0.5f;  // to the best logit: a few times the error of int8
-constexpr int MOST_AGAIN = 32;
-constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections, whatever the others have
-constexpr size_t MOST_PAST = 4096;  // rows for which dense connections make room at first
+constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
+constexpr float CLOSE = 0.5f;    // to the best logit, a few times the error of int8: these are computed again in float
+constexpr int MOST_RESCORED = 32;
+constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
+constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
 }  // namespace
 
-void Cache::make_room(int position, int slots) {
+void KVCache::make_room(int position, int slots) {
   while (static_cast<int>(blocks_.size()) <= position) {
     blocks_.emplace_back();
     slots_.push_back(0);
@@ -25,28 +25,33 @@ void Cache::make_room(int position, int slots) {
 }
 
 Runner::Runner(const Model& model, const SubNetwork& sub)
-    : model_(model), kernels_(*model.kernels), sub_(sub), width_(padded(model.width)), memory_key_value_(model.decoder.own.size()) {}
+    : model_(model),
+      kernels_(*model.kernels),
+      sub_(sub),
+      width_(padded(model.width)),
+      memory_key_value_(model.decoder.own.size()) {}
 
-void Runner::embed(const Table& table, int token, int position, float* x) const {
+void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   const uint16_t* row = table.rows + size_t(token) * model_.width;
-  const float* place = model_.positions + size_t(position) * width_;
-  for (int i = 0; i < model_.width; ++i) x[i] = from_half(row[i]) * model_.embedding_scale + place[i];
+  const float* position_embedding = model_.position_embeddings + size_t(position) * width_;
+  for (int i = 0; i < model_.width; ++i) x[i] = from_half(row[i]) * model_.embedding_scale + position_embedding[i];
   std::fill(x + model_.width, x + width_, 0.0f);
   const Norm& norm = model_.embedding_norm;
   if (norm.weight) kernels_.normalize(x, model_.width, norm.weight, norm.bias, model_.epsilon, x);
 }
 
-void Runner::project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target) {
+void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target) {
   const int n = w.inputs, wide = padded(w.inputs, 64);
   int8_t* q = quantized_.get(2 * size_t(rows) * wide);
   float* scales = scales_.get(2 * size_t(rows));
-  float* middles = scales + rows;
+  float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);
-  for (int r = 0; r < rows; ++r) kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, middles + r, sums + r);
-  kernels_.multiply(w, {q, wide, scales, middles, sums, q + size_t(rows) * wide}, rows, target);
+  for (int r = 0; r < rows; ++r)
+    kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
+  kernels_.gemm(w, {q, wide, scales, zero_points, sums, q + size_t(rows) * wide}, rows, target);
 }
 
-const float* Runner::normed(const Norm& norm, const float* x, int rows) {
+const float* Runner::layer_norm(const Norm& norm, const float* x, int rows) {
   if (!norm.weight) return x;
   float* out = normed_.get(rows * width_);
   for (int r = 0; r < rows; ++r)
@@ -54,8 +59,9 @@ const float* Runner::normed(const Norm& norm, const float* x, int rows) {
   return out;
 }
 
-void Runner::join(const Matrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after) {
-  project(w, branch, stride, x.count, {x.x, width_, Then::add, weight});
+void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
+                            const Norm& after) {
+  project(w, branch, stride, x.count, {x.x, width_, Epilogue::add, weight});
   if (after.weight)
     for (int r = 0; r < x.count; ++r) {
       float* row = x.x + r * width_;
@@ -67,14 +73,16 @@ void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
   float* hidden = hidden_.get(x.count * wide);
   const bool relu = model_.activation == Activation::relu;
-  project(l.up, normed(before(l.ffn_norm), x.x, x.count), width_, x.count, {hidden, wide, relu ? Then::relu : Then::store});
+  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
+          {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
   if (!relu)
     for (int r = 0; r < x.count; ++r)
       kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
-  join(l.down, hidden, wide, x, weight, after(l.ffn_norm));
+  add_projection(l.down, hidden, wide, x, weight, post_norm(l.ffn_norm));
 }
 
-// After layer k - 1, or at k = 0 of the embeddings: the weighted sum of all normed outputs that there are.
+// Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs
+// so far.
 void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
                    std::vector<Buffer<float>>& past) {
   if (!stack.dense) return;
@@ -94,14 +102,14 @@ void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float
     if (index < k) add(index + 1, false);
 }
 
-void Runner::encode(const Sources& sources) {
+void Runner::encode(const SourceBatch& sources) {
   starts_.assign(sources.starts.begin(), sources.starts.end());
   const int all = starts_.back();
   float* memory = memory_.get(all * width_);
   for (int from = 0; from < sources.sentences();) {
     int to = from + 1;
-    while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= ROWS_AT_ONCE) ++to;
-    encode_some(sources, from, to, memory + starts_[from] * width_);
+    while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
+    encode_chunk(sources, from, to, memory + starts_[from] * width_);
     from = to;
   }
   const size_t wide = padded(2 * model_.width);
@@ -111,14 +119,15 @@ void Runner::encode(const Sources& sources) {
     if (ready[own]) continue;
     ready[own] = true;
     float* key_value = memory_key_value_[own].get(all * wide);
-    for (int row = 0; row < all; row += ROWS_AT_ONCE) {
-      const int count = std::min(ROWS_AT_ONCE, all - row);
-      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count, {key_value + row * wide, wide});
+    for (int row = 0; row < all; row += CHUNK_ROWS) {
+      const int count = std::min(CHUNK_ROWS, all - row);
+      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
+              {key_value + row * wide, wide});
     }
   }
 }
 
-void Runner::encode_some(const Sources& sources, int from, int to, float* memory) {
+void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* memory) {
   const Stack& stack = model_.encoder;
   const int begin = starts_[from], rows = starts_[to] - begin;
   float* x = states_.get(rows * width_);
@@ -126,57 +135,58 @@ void Runner::encode_some(const Sources& sources, int from, int to, float* memory
     for (int i = starts_[sentence]; i < starts_[sentence + 1]; ++i)
       embed(model_.source, sources.tokens[i], i - starts_[sentence], x + (i - begin) * width_);
   dense(stack, sub_.encoder, 0, x, rows, 0, encoder_past_);
-  for (size_t place = 0; place < sub_.encoder.size(); ++place) {
-    const int index = sub_.encoder[place];
-    const float own = weight(stack, index, sub_.encoder_weights[place]);
-    encoder_layer(layer(stack, index), own, sources, from, to, x, static_cast<int>(place));
+  for (size_t step = 0; step < sub_.encoder.size(); ++step) {
+    const int index = sub_.encoder[step];
+    const float own = weight(stack, index, sub_.encoder_weights[step]);
+    encoder_layer(layer(stack, index), own, sources, from, to, x, static_cast<int>(step));
     dense(stack, sub_.encoder, index + 1, x, rows, 0, encoder_past_);
   }
-  std::memcpy(memory, normed(stack.final_norm, x, rows), rows * width_ * sizeof(float));
+  std::memcpy(memory, layer_norm(stack.final_norm, x, rows), rows * width_ * sizeof(float));
 }
 
-// A token whose depth is reached keeps its state, and is still looked at by the others.
-void Runner::encoder_layer(const Layer& l, float weight, const Sources& sources, int from, int to, float* x, int place) {
+// A token that has reached its depth keeps its state; others still attend to it.
+void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x,
+                           int step) {
   const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
   const size_t wide = padded(3 * d);
   active_rows_.clear();
   for (int r = 0; r < rows; ++r)
-    if (sources.depths.empty() || sources.depths[begin + r] > place) active_rows_.push_back(r);
+    if (sources.depths.empty() || sources.depths[begin + r] > step) active_rows_.push_back(r);
   const int count = static_cast<int>(active_rows_.size());
   if (count == 0) return;
   const bool all = count == rows;
   float* qkv = qkv_.get(rows * wide);
-  project(l.qkv, normed(before(l.attention_norm), x, rows), width_, rows, {qkv, wide});
-  float* mixed = mixed_.get(count * width_);
-  std::memset(mixed, 0, count * width_ * sizeof(float));
+  project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, rows), width_, rows, {qkv, wide});
+  float* context = mixed_.get(count * width_);
+  std::memset(context, 0, count * width_ * sizeof(float));
   int done = 0;
   for (int sentence = from; sentence < to; ++sentence) {
     const int first = starts_[sentence] - begin, length = starts_[sentence + 1] - starts_[sentence];
     key_value_.clear();
     for (int i = 0; i < length; ++i) key_value_.push_back(qkv + (first + i) * wide + d);
     float* scores = scores_.get(padded(length));
-    const auto look = [&](int row, int queries) {
-      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads, scores,
-                      mixed + done * width_, width_);
+    const auto attend_rows = [&](int row, int queries) {
+      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads,
+                      scores, context + done * width_, width_);
       done += queries;
     };
     if (all)
-      look(first, length);
+      attend_rows(first, length);
     else
-      while (done < count && active_rows_[done] < first + length) look(active_rows_[done], 1);
+      while (done < count && active_rows_[done] < first + length) attend_rows(active_rows_[done], 1);
   }
   float* own = x;
   if (!all) {
     own = active_.get(count * width_);
     for (int r = 0; r < count; ++r) std::memcpy(own + r * width_, x + active_rows_[r] * width_, width_ * sizeof(float));
   }
-  join(l.attention_out, mixed, width_, {own, count}, weight, after(l.attention_norm));
+  add_projection(l.attention_out, context, width_, {own, count}, weight, post_norm(l.attention_norm));
   feed_forward(l, {own, count}, weight);
   if (!all)
     for (int r = 0; r < count; ++r) std::memcpy(x + active_rows_[r] * width_, own + r * width_, width_ * sizeof(float));
 }
 
-void Runner::decode(const std::vector<Row>& rows, Cache& cache, int first, int last, int at) {
+void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at) {
   const Stack& stack = model_.decoder;
   const int d = model_.width, count = static_cast<int>(rows.size());
   const size_t wide = padded(3 * d), memory_wide = padded(2 * d);
@@ -185,28 +195,28 @@ void Runner::decode(const std::vector<Row>& rows, Cache& cache, int first, int l
     for (int r = 0; r < count; ++r) embed(model_.target, rows[r].token, rows[r].position(), x + r * width_);
     dense(stack, sub_.decoder, 0, x, count, at, decoder_past_);
   }
-  for (int place = first; place < last; ++place) {
-    const int index = sub_.decoder[place];
+  for (int step = first; step < last; ++step) {
+    const int index = sub_.decoder[step];
     const Layer& l = layer(stack, index);
-    const float own = weight(stack, index, sub_.decoder_weights[place]);
+    const float own = weight(stack, index, sub_.decoder_weights[step]);
 
     float* qkv = qkv_.get(count * wide);
-    project(l.qkv, normed(before(l.attention_norm), x, count), width_, count, {qkv, wide});
-    float* mixed = mixed_.get(count * width_);
-    std::memset(mixed, 0, count * width_ * sizeof(float));
+    project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, count), width_, count, {qkv, wide});
+    float* context = mixed_.get(count * width_);
+    std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
-      std::memcpy(cache.at(place, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
+      std::memcpy(cache.at(step, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
     for (int r = 0; r < count; ++r) {
       const int positions = rows[r].position() + 1;
       key_value_.clear();
-      for (int p = 0; p < positions; ++p) key_value_.push_back(cache.at(place, p, (*rows[r].slots)[p]));
+      for (int p = 0; p < positions; ++p) key_value_.push_back(cache.at(step, p, (*rows[r].slots)[p]));
       kernels_.attend(qkv + r * wide, wide, 1, key_value_.data(), positions, model_.heads, d / model_.heads,
-                      scores_.get(padded(positions)), mixed + r * width_, width_);
+                      scores_.get(padded(positions)), context + r * width_, width_);
     }
-    join(l.attention_out, mixed, width_, {x, count}, own, after(l.attention_norm));
+    add_projection(l.attention_out, context, width_, {x, count}, own, post_norm(l.attention_norm));
 
     float* query = qkv;
-    project(l.cross_query, normed(before(l.cross_norm), x, count), width_, count, {query, width_});
+    project(l.cross_query, layer_norm(pre_norm(l.cross_norm), x, count), width_, count, {query, width_});
     for (int r = 0; r < count;) {
       const int sentence = rows[r].sentence, length = starts_[sentence + 1] - starts_[sentence];
       int together = 1;
@@ -215,29 +225,30 @@ void Runner::decode(const std::vector<Row>& rows, Cache& cache, int first, int l
       key_value_.clear();
       for (int i = 0; i < length; ++i) key_value_.push_back(memory + i * memory_wide);
       kernels_.attend(query + r * width_, width_, together, key_value_.data(), length, model_.heads, d / model_.heads,
-                      scores_.get(padded(length)), mixed + r * width_, width_);
+                      scores_.get(padded(length)), context + r * width_, width_);
       r += together;
     }
-    join(l.cross_out, mixed, width_, {x, count}, own, after(l.cross_norm));
+    add_projection(l.cross_out, context, width_, {x, count}, own, post_norm(l.cross_norm));
 
     feed_forward(l, {x, count}, own);
     dense(stack, sub_.decoder, index + 1, x, count, at, decoder_past_);
   }
 }
 
-const float* Runner::logits(const Outputs& outputs, int count, int at) {
+const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
   float* out = logits_.get(count * outputs.stride());
-  const float* features = normed(model_.decoder.final_norm, states_.data() + at * width_, count);
+  const float* features = layer_norm(model_.decoder.final_norm, states_.data() + at * width_, count);
   project(outputs.matrix(), features, width_, count, {out, outputs.stride()});
   const int from = outputs.first(), n = outputs.count();
   for (int r = 0; r < count; ++r) {
     float* row = out + r * outputs.stride();
     const float threshold = row[from + kernels_.argmax(row + from, n - from)] - CLOSE;
-    int again = 0;
-    for (int i = kernels_.next_above(row, from, n, threshold); i < n && again < MOST_AGAIN; i = kernels_.next_above(row, i + 1, n, threshold)) {
+    int rescored = 0;
+    for (int i = kernels_.next_above(row, from, n, threshold); i < n && rescored < MOST_RESCORED;
+         i = kernels_.next_above(row, i + 1, n, threshold)) {
       const uint16_t* weights = model_.output_rows.rows + size_t(outputs.token(i)) * model_.width;
       row[i] = kernels_.dot_with_half(features + r * width_, weights, model_.width);
-      ++again;
+      ++rescored;
     }
   }
   return out;

@@ -1,30 +1,30 @@
-// Passes through the layers: of source sentences, and of target positions with what is kept between them.
+// Forward passes: of source sentences, and of target positions with a KV cache.
 #pragma once
 
 #include <vector>
 
 #include "buffer.h"
 #include "model.h"
-#include "outputs.h"
+#include "output_layer.h"
 
 namespace anydepth {
 
-// Which layers run, and what the branches of each count.
+// Which layers run, and the weight of the residual branches of each.
 struct SubNetwork {
   std::vector<int> encoder, decoder;
   std::vector<float> encoder_weights, decoder_weights;
 };
 
 // Sentences one after the other: sentence i has the rows starts[i] to starts[i + 1].
-struct Sources {
+struct SourceBatch {
   std::vector<int32_t> tokens, starts;
   std::vector<int32_t> depths;  // how many layers each token runs, or empty: all of them
 
   int sentences() const { return static_cast<int>(starts.size()) - 1; }
 };
 
-// One target position. Its keys and values of earlier positions are found by `slots`, one for each position up to its
-// own: hypotheses that part share what they had in common.
+// One target position. `slots` says where in the KV cache each position up to its own is, so that hypotheses share
+// the entries of their common prefix.
 struct Row {
   int token, sentence;
   const std::vector<int32_t>* slots;
@@ -32,10 +32,10 @@ struct Row {
   int position() const { return static_cast<int>(slots->size()) - 1; }
 };
 
-// Keys and values of target positions, for each application of a layer.
-class Cache {
+// Keys and values of target positions for each layer that runs.
+class KVCache {
  public:
-  Cache(int applications, int width) : applications_(applications), row_(2 * size_t(width)) {}
+  KVCache(int applications, int width) : applications_(applications), row_(2 * size_t(width)) {}
   void make_room(int position, int slots);
   float* at(int application, int position, int slot) {
     return blocks_[position].data() + (size_t(application) * slots_[position] + slot) * row_;
@@ -53,45 +53,49 @@ class Runner {
  public:
   Runner(const Model& model, const SubNetwork& sub);
 
-  // Encoder exits, and from them the keys and values that the decoder reads.
-  void encode(const Sources& sources);
+  // Encoder outputs, and from them the keys and values for cross-attention.
+  void encode(const SourceBatch& sources);
 
-  // Decoder layers from place `first` to before `last`, of rows that stand in `states()` from `at` on. At place 0 they
-  // begin as embeddings. Each position must have room in the cache.
-  void decode(const std::vector<Row>& rows, Cache& cache, int first, int last, int at = 0);
+  // Runs the decoder layers `first` to before `last` of the sub-network on the rows of `states()` from `at` on. Layer 0
+  // begins with the embeddings. Each position must have room in the cache.
+  void decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at = 0);
 
-  // Of `count` rows of `states()`: [count, stride of the outputs]. The best few of each row are computed again in float,
-  // since it is between those that the choice is made.
-  const float* logits(const Outputs& outputs, int count, int at = 0);
+  // Of `count` rows of `states()`: [count, outputs.stride()]. The best few of each row are computed again in float, as
+  // the choice is between those.
+  const float* logits(const OutputLayer& outputs, int count, int at = 0);
 
   float* states(int rows) { return states_.get(size_t(rows) * width_); }
-  int places() const { return static_cast<int>(sub_.decoder.size()); }
+  int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
-  struct Rows {  // which of all rows a layer changes
+  struct Rows {  // the rows that a layer changes
     float* x;
     int count;
   };
   const Layer& layer(const Stack& stack, int index) const { return stack.own[stack.pattern[index]]; }
-  float weight(const Stack& stack, int index, float own) const { return stack.scales.empty() ? own : own * stack.scales[index]; }
-  void embed(const Table& table, int token, int position, float* x) const;
-  void project(const Matrix& w, const float* x, size_t stride, int rows, const Target& target);
-  const float* normed(const Norm& norm, const float* x, int rows);
-  void join(const Matrix& w, const float* branch, size_t stride, Rows x, float weight, const Norm& after);
+  float weight(const Stack& stack, int index, float own) const {
+    return stack.scales.empty() ? own : own * stack.scales[index];
+  }
+  void embed(const EmbeddingTable& table, int token, int position, float* x) const;
+  void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
+  const float* layer_norm(const Norm& norm, const float* x, int rows);
+  void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
+                      const Norm& after);
   void feed_forward(const Layer& l, Rows x, float weight);
-  void encode_some(const Sources& sources, int from, int to, float* memory);
-  void encoder_layer(const Layer& l, float weight, const Sources& sources, int from, int to, float* x, int place);
-  void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at, std::vector<Buffer<float>>& past);
-  const Norm& before(const Norm& norm) const { return model_.norm == NormPlace::before ? norm : no_norm_; }
-  const Norm& after(const Norm& norm) const { return model_.norm == NormPlace::after ? norm : no_norm_; }
+  void encode_chunk(const SourceBatch& sources, int from, int to, float* memory);
+  void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
+  void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
+             std::vector<Buffer<float>>& past);
+  const Norm& pre_norm(const Norm& norm) const { return model_.norm == NormPosition::pre ? norm : no_norm_; }
+  const Norm& post_norm(const Norm& norm) const { return model_.norm == NormPosition::post ? norm : no_norm_; }
 
   const Model& model_;
   const Kernels& kernels_;
   const SubNetwork& sub_;
   const Norm no_norm_;
-  const size_t width_;  // padded, as all rows are
+  const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;
-  std::vector<Buffer<float>> memory_key_value_;  // of each layer of the decoder with weights of its own
+  std::vector<Buffer<float>> memory_key_value_;  // of each set of decoder weights
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
   Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_;
   Buffer<int8_t> quantized_;

@@ -8,16 +8,17 @@ namespace anydepth {
 
 namespace {
 
-// A sentence whose search has not ended, with its hypotheses: one, or as many as the beam is wide.
 struct Hypothesis {
-  std::vector<int32_t> tokens, slots;  // of each position where in the cache it is; one more than tokens: BOS is the first
+  std::vector<int32_t> tokens,
+      slots;  // slots: where each position is in the KV cache, BOS first, so one more than tokens
   float score = 0.0f;
 };
 
-struct Searching {
+// A sentence whose search has not ended, with its hypotheses: one, or as many as the beam is wide.
+struct SentenceSearch {
   int sentence, limit;
-  const Outputs* outputs;
-  std::vector<Hypothesis> going;
+  const OutputLayer* outputs;
+  std::vector<Hypothesis> active;
   std::vector<Candidate> finished;
 };
 
@@ -34,15 +35,15 @@ class Search {
  public:
   Search(const Model& model, const Options& options) : kernels_(*model.kernels), options_(options) {}
 
-  // Takes in the logits of all hypotheses of a sentence at a position. True if it is done.
-  bool extend(Searching& s, const float* logits, size_t stride, int length) {
+  // Extends all hypotheses of a sentence by a token, given their logits. True if the sentence is done.
+  bool extend(SentenceSearch& s, const float* logits, size_t stride, int length) {
     return options_.beam == 1 ? extend_greedily(s, logits, length) : extend_beam(s, logits, stride, length);
   }
 
  private:
-  bool extend_greedily(Searching& s, const float* logits, int length) {
-    Hypothesis& h = s.going[0];
-    const Best best = best_of(kernels_, *s.outputs, logits, length > options_.min_length, options_.scores);
+  bool extend_greedily(SentenceSearch& s, const float* logits, int length) {
+    Hypothesis& h = s.active[0];
+    const TopToken best = find_top(kernels_, *s.outputs, logits, length > options_.min_length, options_.scores);
     h.score += best.log_probability;
     const bool ended = best.token == EOS;
     if (!ended) h.tokens.push_back(best.token);
@@ -51,10 +52,11 @@ class Search {
     return true;
   }
 
-  bool extend_beam(Searching& s, const float* logits, size_t stride, int length) {
+  bool extend_beam(SentenceSearch& s, const float* logits, size_t stride, int length) {
     const int k = options_.beam;
     found_.clear();
-    for (size_t row = 0; row < s.going.size(); ++row) add_best(s, static_cast<int>(row), logits + row * stride, length);
+    for (size_t row = 0; row < s.active.size(); ++row)
+      add_best(s, static_cast<int>(row), logits + row * stride, length);
     std::sort(found_.begin(), found_.end(), better);
     if (found_.size() > size_t(2 * k)) found_.resize(2 * k);  // even if k of them end here, k go on
 
@@ -64,50 +66,52 @@ class Search {
       const Extension& e = found_[rank];
       if (e.token != EOS)
         going.push_back(e);
-      else if (rank < size_t(k))  // an end worse than k others is no better than going on with those
-        s.finished.push_back({s.going[e.parent].tokens, e.score / penalty, true});
+      else if (rank < size_t(k))  // an end that k others beat is not worth keeping
+        s.finished.push_back({s.active[e.parent].tokens, e.score / penalty, true});
     }
     const bool at_limit = length >= s.limit;
     if (at_limit && s.finished.size() < size_t(k))
       for (const Extension& e : going) {
-        s.finished.push_back({s.going[e.parent].tokens, e.score / penalty, false});
+        s.finished.push_back({s.active[e.parent].tokens, e.score / penalty, false});
         s.finished.back().tokens.push_back(e.token);
       }
     if (at_limit || going.empty() || s.finished.size() >= size_t(k)) {
-      std::stable_sort(s.finished.begin(), s.finished.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+      std::stable_sort(s.finished.begin(), s.finished.end(),
+                       [](const auto& a, const auto& b) { return a.score > b.score; });
       if (s.finished.size() > size_t(options_.nbest)) s.finished.resize(options_.nbest);
       return true;
     }
     std::vector<Hypothesis> next;
     for (const Extension& e : going) {
-      next.push_back(s.going[e.parent]);
+      next.push_back(s.active[e.parent]);
       next.back().tokens.push_back(e.token);
       next.back().score = e.score;
     }
-    s.going = std::move(next);
+    s.active = std::move(next);
     return false;
   }
 
   // The 2k best extensions of one hypothesis.
-  void add_best(const Searching& s, int row, const float* logits, int length) {
-    const Outputs& outputs = *s.outputs;
+  void add_best(const SentenceSearch& s, int row, const float* logits, int length) {
+    const OutputLayer& outputs = *s.outputs;
     const size_t most = 2 * options_.beam;
     const float total = kernels_.log_sum_exp(logits + outputs.first(), outputs.count() - outputs.first());
-    const float base = s.going[row].score - total;
+    const float base = s.active[row].score - total;
     best_.clear();
     float threshold = -std::numeric_limits<float>::infinity();
     const bool only_end = outputs.count() - outputs.first() < 2;
     const int from = outputs.first() + (length <= options_.min_length && !only_end ? 1 : 0);
     for (int i = kernels_.next_above(logits, from, outputs.count(), threshold); i < outputs.count();
          i = kernels_.next_above(logits, i + 1, outputs.count(), threshold)) {
-      const auto place = std::upper_bound(best_.begin(), best_.end(), logits[i], [](float x, const auto& b) { return x > b.first; });
-      best_.insert(place, {logits[i], i});
+      const auto at =
+          std::upper_bound(best_.begin(), best_.end(), logits[i], [](float x, const auto& b) { return x > b.first; });
+      best_.insert(at, {logits[i], i});
       if (best_.size() > most) best_.pop_back();
       if (best_.size() == most) threshold = best_.back().first;
     }
-    for (const auto& [value, place] : best_) {
+    for (const auto& [value, column] : best_) {
       const float score = base + value;
-      if (std::isfinite(score)) found_.push_back({score, row, outputs.token(place)});
+      if (std::isfinite(score)) found_.push_back({score, row, outputs.token(column)});
     }
   }
 
@@ -119,44 +123,46 @@ class Search {
 
 }  // namespace
 
-Found search(const Model& model, const SubNetwork& sub, const Sources& sources, const std::vector<int32_t>& limits,
-             const Options& options, Acceptance& acceptance) {
+NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
+             const Options& options, SpeculationStats& stats) {
   Runner runner(model, sub);
   runner.encode(sources);
-  const Outputs whole(model);
-  std::vector<Outputs> lists;
+  const OutputLayer full(model);
+  std::vector<OutputLayer> lists;
   const bool speculates = options.draft_layers > 0 && options.beam == 1 && sources.sentences() == 1;
   if (!model.shortlist.offsets.empty() && (options.shortlist || speculates))
     for (int i = 0; i < sources.sentences(); ++i)
       lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
-  const bool listed = options.shortlist && !lists.empty();
+  const bool shortlisted = options.shortlist && !lists.empty();
   if (speculates)
-    return {speculate(model, sub, runner, listed ? lists[0] : whole, lists.empty() ? whole : lists[0], limits[0], options, acceptance)};
+    return {speculate(model, sub, runner, shortlisted ? lists[0] : full, lists.empty() ? full : lists[0], limits[0],
+                      options, stats)};
 
   Search step(model, options);
-  Cache cache(runner.places(), model.width);
-  Found found(sources.sentences());
-  std::vector<Searching> alive;
-  for (int i = 0; i < sources.sentences(); ++i) alive.push_back({i, limits[i], listed ? &lists[i] : &whole, {Hypothesis{}}, {}});
+  KVCache cache(runner.decoder_layers(), model.width);
+  NBest found(sources.sentences());
+  std::vector<SentenceSearch> alive;
+  for (int i = 0; i < sources.sentences(); ++i)
+    alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
   for (int length = 1; !alive.empty(); ++length) {
     rows.clear();
-    for (Searching& s : alive)
-      for (Hypothesis& h : s.going) {
+    for (SentenceSearch& s : alive)
+      for (Hypothesis& h : s.active) {
         h.slots.push_back(static_cast<int32_t>(rows.size()));
         rows.push_back({h.tokens.empty() ? BOS : h.tokens.back(), s.sentence, &h.slots});
       }
     const int count = static_cast<int>(rows.size());
     cache.make_room(length - 1, count);
     runner.states(count);
-    runner.decode(rows, cache, 0, runner.places());
-    const float* all = listed ? nullptr : runner.logits(whole, count);
-    const size_t stride = whole.stride();
-    std::vector<Searching> still;
+    runner.decode(rows, cache, 0, runner.decoder_layers());
+    const float* all = shortlisted ? nullptr : runner.logits(full, count);
+    const size_t stride = full.stride();
+    std::vector<SentenceSearch> still;
     int row = 0;
-    for (Searching& s : alive) {
-      const int own = static_cast<int>(s.going.size());
-      const float* logits = listed ? runner.logits(*s.outputs, own, row) : all + row * stride;
+    for (SentenceSearch& s : alive) {
+      const int own = static_cast<int>(s.active.size());
+      const float* logits = shortlisted ? runner.logits(*s.outputs, own, row) : all + row * stride;
       row += own;
       if (step.extend(s, logits, s.outputs->stride(), length))
         found[s.sentence] = std::move(s.finished);

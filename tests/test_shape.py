@@ -62,7 +62,7 @@ import sys
 for room in ("objectives", "train", "selectors.training", "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
-import anydepth.export.export, anydepth.serve.run, anydepth.export.doctor
+import anydepth.export.export, anydepth.serve.server, anydepth.export.doctor
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

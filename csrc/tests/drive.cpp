@@ -1,8 +1,7 @@
-// Runs a model through everything that the C interface offers, and prints what comes out: to be compared between
-// kernels and machines, and run under sanitizers.   drive MODEL [KERNELS]
+// Runs a model through all of the C API and prints the outputs, to compare kernels and machines, and for sanitizers.
+//   drive MODEL [KERNELS]
 //
-// The tokens of its sources are made up; the model says how many layers and sub-words it has in three numbers that
-// stand beside it, in MODEL.sizes: encoder layers, decoder layers, vocabulary.
+// The sources are random tokens. MODEL.sizes has three numbers: encoder layers, decoder layers, vocabulary.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,12 +18,12 @@ std::vector<char> contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-struct Asked {
+struct Run {
   int encoder, decoder, beam, draft_layers, draft_length;
   bool shortlist;
 };
 
-bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
+bool run(anydepth_model* model, const Run& asked, int vocabulary) {
   std::vector<int32_t> layers, tokens, starts = {0}, limits, depths;
   for (int i = 0; i < 64; ++i) layers.push_back(i);
   const int sentences = asked.draft_layers ? 1 : 5;
@@ -45,8 +44,10 @@ bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
   std::vector<int32_t> found(rows * longest), lengths(rows), ended(rows);
   std::vector<float> scores(rows);
   const anydepth_subnetwork sub = {layers.data(), nullptr, asked.encoder, layers.data(), nullptr, asked.decoder};
-  const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(), sentences};
-  const anydepth_options options = {asked.beam, asked.beam, 1, 1, asked.shortlist, asked.draft_layers, asked.draft_length, 0.6f};
+  const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(),
+                                sentences};
+  const anydepth_options options = {asked.beam,         asked.beam,         1,   1, asked.shortlist,
+                                    asked.draft_layers, asked.draft_length, 0.6f};
   anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data()};
   if (anydepth_search(model, &sub, &batch, &options, &results) != 0) {
     std::printf("refused: %s\n", anydepth_error());
@@ -54,7 +55,8 @@ bool run(anydepth_model* model, const Asked& asked, int vocabulary) {
   }
   for (size_t row = 0; row < rows; ++row) {
     if (lengths[row] < 0) continue;
-    std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers, asked.shortlist ? " listed" : "", row);
+    std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers,
+                asked.shortlist ? " listed" : "", row);
     for (int i = 0; i < lengths[row]; ++i) std::printf(" %d", found[row * longest + i]);
     std::printf(" %s %.2f\n", ended[row] ? "ended" : "cut", scores[row]);
   }

@@ -1,5 +1,5 @@
-// For libFuzzer: whatever the bytes are, loading refuses them or gives a model that can be run. The checksum is put right,
-// so that what is behind it is reached.
+// For libFuzzer: whatever the bytes, loading refuses them or gives a model that runs. The checksum is corrected, so that
+// the rest of the reader is reached.
 #include <cstring>
 #include <vector>
 

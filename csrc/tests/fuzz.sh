@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The core's loading and running fuzzed with libFuzzer under the sanitizers, from small models of every kind.
+# Fuzzes loading and running with libFuzzer under the sanitizers, from small models of every kind.
 #   csrc/tests/fuzz.sh [SECONDS]      (60; needs clang++ with its runtime, Debian's clang and libclang-rt-*-dev)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,4 +1,4 @@
-"""Small models of random weights as files of the native engine, each with its sizes: make_models.py FOLDER [--tiny]"""
+"""Writes small random models in the native engine's format, each with its sizes: make_models.py FOLDER [--tiny]"""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The core for 64-bit ARM: cross-compiled with the `ziglang` package and run under qemu, with dot products and without. Its
-# outputs have to be those of this machine.   csrc/tests/neon.sh     (needs qemu-aarch64, Debian's qemu-user)
+# The core for 64-bit ARM: cross-compiled with the `ziglang` package and run under qemu, with dot products and without;
+# its outputs must be those of this machine.   csrc/tests/neon.sh     (needs qemu-aarch64, Debian's qemu-user)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..

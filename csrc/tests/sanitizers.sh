@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The core under the address and undefined-behaviour sanitizers: every kind of model, every kernel that runs here, whole
-# and damaged files.   csrc/tests/sanitizers.sh     (needs g++ or clang++; CXX names one)
+# The core under the address and undefined-behaviour sanitizers: every kind of model, every kernel that runs here, intact
+# and damaged files. A short form of it is tests/engines/test_core_sanitized.py.
+#   csrc/tests/sanitizers.sh     (needs g++ or clang++; CXX names one)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
@@ -19,7 +20,7 @@ for model in plain dense after recurrent; do
     echo "$model with $kernels: $(wc -l < "$work/$model.$kernels") outputs"
   done
 done
-# Damaged files are refused, exit code 1, or are models all the same: never a crash.
+# Damaged files are refused with exit code 1, or still run: never a crash.
 "$python" - "$work/models/plain" "$work/damaged" <<'PYTHON'
 import random, struct, sys, zlib
 from pathlib import Path
@@ -30,7 +31,7 @@ for number in range(60):
         damaged = damaged[: rng.randrange(len(data))]
     else:
         damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    if number % 3 == 0:  # with the checksum put right, so that what is behind it is reached
+    if number % 3 == 0:  # with a correct checksum, so that the rest of the reader is reached
         damaged = damaged[:-4] + struct.pack("<I", zlib.crc32(damaged[:-4]))
     Path(f"{sys.argv[2]}.{number}").write_bytes(damaged)
     Path(f"{sys.argv[2]}.{number}.sizes").write_text("2 3 61\n")

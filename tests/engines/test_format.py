@@ -46,14 +46,14 @@ def test_the_same_model_gives_the_same_bytes(toy, data):
     [
         (lambda data: b"", "too short"),
         (lambda data: data[:100], "checksum is wrong"),
-        (lambda data: b"SAFETENS" + data[8:], "no file of anydepth"),
+        (lambda data: b"SAFETENS" + data[8:], "not a file of anydepth"),
         (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "checksum is wrong"),
         (lambda data: with_checksum(data[:-5]), "shorter than its header says"),
         (lambda data: with_checksum(data[:-4] + b"\0"), "longer than its header says"),
         (lambda data: with_checksum(data[:8] + struct.pack("<i", 99) + data[12:-4]), "another version"),
         (lambda data: with_checksum(data[:12] + struct.pack("<i", 1 << 30) + data[16:-4]), "out of range"),
         (lambda data: with_checksum(data[:12] + struct.pack("<i", 65536) + data[16:-4]), "shorter than its header"),
-        (lambda data: with_checksum(data[:36] + struct.pack("<f", math.nan) + data[40:-4]), "numbers that are none"),
+        (lambda data: with_checksum(data[:36] + struct.pack("<f", math.nan) + data[40:-4]), "not finite"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_reason(data, change, reason):

@@ -17,9 +17,8 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.onnx import OnnxEngine
 from anydepth.engines.onnx_format import write_onnx
 from anydepth.errors import UserError
-from anydepth.export.check import check
-from anydepth.export.export import Asked, export
-from anydepth.export.sample import Sample, find_sample
+from anydepth.export.export import ExportRequest, check_export, export
+from anydepth.export.sample import SampleText, find_sample
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 SENTENCE = "le petit chien voit un chat."
@@ -47,7 +46,7 @@ def program_of(folder, text):
 @pytest.mark.parametrize("stored", ["float16", "bfloat16", "int16", "int8_float16"])
 @pytest.mark.slow
 def test_every_type_can_be_written_whatever_this_machine_computes_in(toy, sample, tmp_path, stored):
-    result = export(Asked(toy, "2-1", stored), "ctranslate2", tmp_path / "out", sample)
+    result = export(ExportRequest(toy, "2-1", stored), "ctranslate2", tmp_path / "out", sample)
     assert result.bleu[1] > 90
     assert program_of(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
 
@@ -68,7 +67,7 @@ def test_onnx_of_another_kind_of_model_with_a_beam(toy, tmp_path):
 @pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
 @pytest.mark.slow
 def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
-    result = export(Asked(toy, "2-1", "float32"), to, tmp_path / "out", sample)
+    result = export(ExportRequest(toy, "2-1", "float32"), to, tmp_path / "out", sample)
     assert (result.same, result.wrong) == (50, [])
     assert result.bleu[0] == result.bleu[1] > 90
     assert program_of(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
@@ -80,7 +79,7 @@ def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
 def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
     """Random weights hardly ever end a sentence: all of its 40 positions are filled."""
     endless = random_translator(toy.tokenizer)
-    export(Asked(endless, "3-2", "float32"), to, tmp_path / "out", Sample(TEXTS, None, "texts"))
+    export(ExportRequest(endless, "3-2", "float32"), to, tmp_path / "out", SampleText(TEXTS, None, "texts"))
     text = TEXTS[2]
     (expected,) = endless.hypotheses([text], depth="3-2")
     assert not expected[0].ended
@@ -95,7 +94,9 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
-        export(Asked(package.load(source), depth, "float32"), "anydepth", out, Sample([SENTENCE], None, "one"))
+        export(
+            ExportRequest(package.load(source), depth, "float32"), "anydepth", out, SampleText([SENTENCE], None, "one")
+        )
         assert (package.load(out).token_depths is not None) == kept
 
 
@@ -120,15 +121,15 @@ def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, m
 @pytest.mark.slow
 def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
     loud = package.load(two_targets_run).between(target="loud")
-    sample = Sample([SENTENCE], None, "one")
+    sample = SampleText([SENTENCE], None, "one")
     for to in ("ctranslate2", "onnx"):
-        export(Asked(loud, "2-2", "float32"), to, tmp_path / to, sample)
+        export(ExportRequest(loud, "2-2", "float32"), to, tmp_path / to, sample)
         assert program_of(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
 def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
-    export(Asked(toy, "1-2", stored), "anydepth", tmp_path / "out", sample)
+    export(ExportRequest(toy, "1-2", stored), "anydepth", tmp_path / "out", sample)
     alone = package.load(tmp_path / "out")
     assert alone.menu.names == ["1-2"]
     assert (alone.model.config.encoder_layers, alone.model.config.decoder_layers) == (1, 2)
@@ -138,7 +139,7 @@ def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
 
 
 def test_all_depths_in_half_the_space(toy, sample, tmp_path):
-    export(Asked(toy, "all", "float16"), "anydepth", tmp_path / "out", sample)
+    export(ExportRequest(toy, "all", "float16"), "anydepth", tmp_path / "out", sample)
     half = package.load(tmp_path / "out")
     assert half.menu.names == toy.menu.names
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "out", toy.folder)]
@@ -148,27 +149,27 @@ def test_all_depths_in_half_the_space(toy, sample, tmp_path):
 
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
     loud = package.load(two_targets_run).between(target="loud")
-    export(Asked(loud, "2-2", "float32"), "anydepth", tmp_path / "out", Sample([SENTENCE], None, "one"))
+    export(ExportRequest(loud, "2-2", "float32"), "anydepth", tmp_path / "out", SampleText([SENTENCE], None, "one"))
     assert package.load(tmp_path / "out").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
 
 
 def test_another_model_is_found_out(toy, toy_run, tmp_path):
     save_changed(toy_run, tmp_path / "changed")
     hard = find_sample(toy, toy.folder, size=50)
-    found = check(toy, package.load(tmp_path / "changed"), "2-2", "2-2", hard)
+    found = check_export(toy, package.load(tmp_path / "changed"), "2-2", "2-2", hard)
     assert found.wrong
     assert all(one.gap > 1e-3 and one.expected != one.found for one in found.wrong)
     assert found.same + len(found.differences) == 50
 
 
 def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
-    export(Asked(toy, "2-1", "float32"), "ctranslate2", tmp_path / "out", sample)
-    export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "out", sample)
+    export(ExportRequest(toy, "2-1", "float32"), "ctranslate2", tmp_path / "out", sample)
+    export(ExportRequest(toy, "1-1", "int8"), "ctranslate2", tmp_path / "out", sample)
     assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["quantization"] == "int8"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match="not an earlier export"):
-        export(Asked(toy, "1-1", "int8"), "ctranslate2", tmp_path / "mine", sample)
+        export(ExportRequest(toy, "1-1", "int8"), "ctranslate2", tmp_path / "mine", sample)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
@@ -176,11 +177,11 @@ def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
 def test_the_model_itself_is_never_written_over(toy_run, tmp_path, out):
     shutil.copytree(toy_run / "model", tmp_path / "model")
     own = package.load(tmp_path / "model")
-    export(Asked(own, "all", "float16"), "anydepth", tmp_path / "own", Sample([SENTENCE], None, "one"))
+    export(ExportRequest(own, "all", "float16"), "anydepth", tmp_path / "own", SampleText([SENTENCE], None, "one"))
     for translator in (own, package.load(tmp_path / "own")):
         folder = translator.folder / out.removeprefix("model").lstrip("/") if out != "." else tmp_path
         with pytest.raises(UserError, match="where the model itself is"):
-            export(Asked(translator, "1-1", "int8"), "ctranslate2", folder, Sample([SENTENCE], None, "one"))
+            export(ExportRequest(translator, "1-1", "int8"), "ctranslate2", folder, SampleText([SENTENCE], None, "one"))
     assert package.load(tmp_path / "own").translate([SENTENCE])
 
 
@@ -192,7 +193,7 @@ def test_blank_lines_are_no_sample(toy, tmp_path):
 
 def test_without_validation_text_sub_words_at_random_have_to_do(toy, sample):
     found = find_sample(toy, toy.folder, size=20)
-    assert (len(found.sources), found.references, found.origin) == (20, None, "sub-words at random")
+    assert (len(found.sources), found.references, found.origin) == (20, None, "random subwords")
     assert sample.origin == "the run's validation text"
 
 
@@ -214,7 +215,7 @@ def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
         (["--to", "ctranslate2", "--depth", "all"], ["one depth per model"]),
         (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
         (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
-        (["--to", "ctranslate2", "--reference", "x"], ["--reference comes with --source"]),
+        (["--to", "ctranslate2", "--reference", "x"], ["a reference needs a source"]),
         (["--to", "ctranslate2", "--pair", "fr"], ["no language pair 'fr'; it has: fr-en"]),
         (["--to", "ctranslate2", "--source", "nowhere.fr"], ["nowhere.fr"]),
     ],

@@ -23,7 +23,7 @@ from anydepth.cli.options import make_runner
 from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
 from anydepth.export import ray as on_ray
-from anydepth.export.ray import OnRay
+from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import data as inputs
 from anydepth.selectors.data import Sample, add_likelihood, translate_sample
@@ -100,7 +100,7 @@ def kill_a_worker(pid: int) -> psutil.Process | None:
     """One that is at work somewhere below this process, if there is one."""
     for one in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "ray::_done" in " ".join(one.cmdline()):
+            if "ray::_run_piece" in " ".join(one.cmdline()):
                 one.send_signal(signal.SIGKILL)
                 return one
     return None
@@ -143,7 +143,7 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
 
 @pytest.fixture
 def on_cluster(cluster):
-    yield OnRay(cluster).started()
+    yield RayRunner(cluster).started()
     ray.shutdown()
 
 
@@ -194,7 +194,7 @@ class SlowRay:
 
 
 def test_a_cluster_that_is_not_ready_is_tried_again(monkeypatch):
-    monkeypatch.setattr(on_ray, "PATIENCE", 0.01)
+    monkeypatch.setattr(on_ray, "CONNECT_TIMEOUT", 0.01)
     slow = SlowRay(
         ConnectionAbortedError("Initialization failure: RuntimeError: Starting Ray client server failed. See ..."),
         ConnectionError("ray client connection timeout"),

@@ -15,9 +15,9 @@ from running_server import serving
 
 import anydepth as package
 from anydepth.errors import UserError
-from anydepth.serve.metrics import Metrics
+from anydepth.serve.monitoring import Metrics
 from anydepth.serve.queue import Queue
-from anydepth.serve.workers import Source, Task, Workers
+from anydepth.serve.workers import BatchKey, ModelSource, Workers
 
 pytestmark = pytest.mark.slow
 
@@ -72,11 +72,11 @@ def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
 
 def test_cancelled_texts_leave_the_queue(toy_run):
     async def scenario():
-        source = Source(toy_run / "model")
+        source = ModelSource(toy_run / "model")
         workers = Workers(source.load(1), source, 1)
         queue = Queue(workers, Metrics(), batch_size=2, most=100)
-        kept = queue.add(Task("2-2"), ["le chat dort."] * 3)
-        left = queue.add(Task("1-1"), ["un chien mange."] * 40)
+        kept = queue.add(BatchKey("2-2"), ["le chat dort."] * 3)
+        left = queue.add(BatchKey("1-1"), ["un chien mange."] * 40)
         assert len(queue) == 41  # two run
         for one in left:
             one.cancel()
@@ -95,11 +95,11 @@ def test_a_text_that_fails_fails_alone(toy_run, count):
     """Of two that run together, or in two processes, one is longer than the model takes."""
 
     async def scenario():
-        source = Source(toy_run / "model")
+        source = ModelSource(toy_run / "model")
         workers = Workers(source.load(1), source, count)
         queue = Queue(workers, Metrics(), batch_size=8, most=100)
-        queue.add(Task("2-2"), ["le chat."] * count)  # keeps the workers busy
-        good, bad = queue.add(Task("2-2"), ["le chat dort.", "le chat " * 100])
+        queue.add(BatchKey("2-2"), ["le chat."] * count)  # keeps the workers busy
+        good, bad = queue.add(BatchKey("2-2"), ["le chat dort.", "le chat " * 100])
         assert await good == (["the cat sleeps."], False)
         with pytest.raises(UserError, match="the limit is"):
             await bad

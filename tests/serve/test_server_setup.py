@@ -179,4 +179,4 @@ def test_a_depth_that_the_engine_cannot_run_is_left_out(toy_run, tmp_path):
 def test_a_port_that_is_taken(server, measured_run):
     port = server.url.rpartition(":")[2]
     done = anydepth("serve", measured_run, "--port", port)
-    assert_one_line(done, "cannot serve on 127.0.0.1", "--port")
+    assert_one_line(done, "cannot serve on 127.0.0.1", "choose another port")

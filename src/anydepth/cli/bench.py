@@ -9,7 +9,7 @@ from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.options import From, ModelOrBundled, Threads, To, depths_of, load_model, results, stderr
 
 if TYPE_CHECKING:
-    from anydepth.export.bench import Timed
+    from anydepth.export.bench import BenchRow
 
 
 def bench(
@@ -34,14 +34,14 @@ def bench(
 
     from anydepth.cpu import cores
     from anydepth.export.bench import bench as carry_out
-    from anydepth.export.bench import ways_to_run
+    from anydepth.export.bench import load_engines
     from anydepth.export.sample import find_sample
 
     translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate
     names = translator.menu.names if depth is None else [translator.menu[one].name for one in depth]
     sample = find_sample(translator, model or bundled_model(), source, size=sentences)
-    ways, missing = ways_to_run(translator, threads or cores())
+    ways, missing = load_engines(translator, threads or cores())
     sizes = (1, batch_size)
     with Progress(console=stderr, transient=True) as progress:
         bar = progress.add_task("translating", total=len(names) * len(sizes) * rounds)
@@ -52,7 +52,7 @@ def bench(
         stderr.print(line)
 
 
-def _print_table(rows: "list[Timed]", ways: list[str]) -> None:
+def _print_table(rows: "list[BenchRow]", ways: list[str]) -> None:
     from anydepth.evaluate.plain_table import plain_table
 
     console = results()

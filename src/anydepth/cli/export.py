@@ -9,7 +9,7 @@ from anydepth.artifact.bundled import bundled_model
 from anydepth.cli.options import ModelOrBundled, Threads, depths_of, load_model, stderr
 
 if TYPE_CHECKING:
-    from anydepth.export.check import Check
+    from anydepth.export.export import Check
 
 
 def export(
@@ -56,7 +56,7 @@ def export(
     """
     from anydepth.cpu import cores
     from anydepth.errors import UserError
-    from anydepth.export.export import Asked
+    from anydepth.export.export import ExportRequest
     from anydepth.export.export import export as carry_out
     from anydepth.export.sample import find_sample
 
@@ -76,7 +76,7 @@ def export(
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
     with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
-        result = carry_out(Asked(translator, chosen, quantize, threads or cores()), to, out, sample)
+        result = carry_out(ExportRequest(translator, chosen, quantize, threads or cores()), to, out, sample)
     _tell(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")

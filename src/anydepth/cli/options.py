@@ -219,13 +219,13 @@ def make_runner(
     from anydepth.infer.runner import here
 
     if name == "ray":
-        from anydepth.export.ray import OnRay
+        from anydepth.export.ray import RayRunner
 
         if engine == "auto":
             raise UserError("machines might take different engines with auto: name one, such as --engine native")
         if address is not None and workers is not None:
             raise UserError("a cluster has its own workers: leave out --workers, or --address")
-        return OnRay(address, workers, device, threads or 1, engine, quantize).started()
+        return RayRunner(address, workers, device, threads or 1, engine, quantize).started()
     if name != "here":
         raise UserError(f"there is no runner {name!r}; choose one of here, ray")
     if address is not None or workers is not None:

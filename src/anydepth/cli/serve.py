@@ -72,10 +72,10 @@ def serve(
     _check_installed()
     from anydepth.artifact.model import resolve
     from anydepth.selectors.budget import parse_budget
-    from anydepth.serve.logs import set_up
-    from anydepth.serve.run import build, listen, run
-    from anydepth.serve.settings import Limits, Settings
-    from anydepth.serve.workers import Source
+    from anydepth.serve.monitoring import configure_logging
+    from anydepth.serve.schemas import Limits, Settings
+    from anydepth.serve.server import build_app, listen, run
+    from anydepth.serve.workers import ModelSource
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise UserError(f"there is no log level {log_level!r}: use debug, info, warning or error")
@@ -93,12 +93,12 @@ def serve(
         origins=tuple(cors or ()),
     )
     given = bundled_model() if model is None else model
-    source = Source(resolve(given), device, engine, quantize, speculate, shortlist)
+    source = ModelSource(resolve(given), device, engine, quantize, speculate, shortlist)
     with listen(host, port) as listening:
-        app = build(given, source, workers, settings)
+        app = build_app(given, source, workers, settings)
         shown = f"[{host}]" if ":" in host else host
         stderr.print(f"http://{shown}:{listening.getsockname()[1]}/ (Ctrl+C stops it)")
-        set_up(log_level)
+        configure_logging(log_level)
         run(app, listening, settings.limits)
 
 

@@ -1,1 +1,1 @@
-"""Models on their way to other machines: export and its check, bench, doctor, jobs on Ray."""
+"""Models for other machines and engines: export and its check, bench, doctor, jobs on Ray."""

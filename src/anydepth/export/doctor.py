@@ -1,4 +1,4 @@
-"""What there is on this machine to run models with, what is slow, and why."""
+"""What this machine has to run models with, what is slow, and why."""
 
 import os
 import platform
@@ -20,8 +20,8 @@ from anydepth.engines.native_library import kernels
 from anydepth.errors import UserError
 
 SIZE, ROUNDS = 384, 5
-BUSY = 0.5  # of a core: more than that used by others spoils timings
-SLOW = 1.5  # times float32, from which a type is worth a warning, or the other way round a hint
+BUSY = 0.5  # cores used by other programs, above which timings are unreliable
+SLOW = 1.5  # times float32: a type slower than that is worth a warning, one faster by as much a hint
 LITTLE_DISK = 2e9
 SERVING = (
     "fastapi",
@@ -45,7 +45,7 @@ EXTRAS = {
 
 @dataclass
 class Findings:
-    """Facts in groups, by name; and what a user may want to know or do, in sentences."""
+    """Facts in groups, by name; and advice, in sentences."""
 
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Findings:
 
 def examine() -> Findings:
     found = Findings()
-    for part in (_software, _machine, _engines, _arithmetic, _box):
+    for part in (_software, _machine, _engines, _arithmetic, _bundled):
         part(found)
     return found
 
@@ -75,24 +75,24 @@ def _machine(found: Findings) -> None:
         "processor": _processor(),
         "cores": f"{usable} of {there} may be used" if usable < there else str(there),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
-        "threads of torch": str(torch.get_num_threads()),
+        "torch threads": str(torch.get_num_threads()),
         "memory": _memory(),
         "GPU": _gpus(),
     }
     if quota is not None and quota < usable:
-        facts["cores"] += f", limited to the time of {quota:g}"
+        facts["cores"] += f", limited to {quota:g}"
         found.advice.append(
-            f"the container may use the time of {quota:g} cores but sees {usable}: give --threads {max(1, int(quota))}"
+            f"the container is limited to {quota:g} cores but sees {usable}: use --threads {max(1, int(quota))}"
         )
     found.facts["machine"] = facts
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if busy > BUSY:
         found.advice.append(
-            f"other programs keep about {busy:.1f} cores busy: do not trust times measured now (sweep, calibrate)"
+            f"other programs keep about {busy:.1f} cores busy: times measured now (sweep, calibrate) are unreliable"
         )
     free = shutil.disk_usage(Path.cwd()).free
     if free < LITTLE_DISK:
-        found.advice.append(f"{free / 1e9:.1f} GB of disk are free here: a training run may need more")
+        found.advice.append(f"{free / 1e9:.1f} GB of disk are free: a training run may need more")
 
 
 def _gpus() -> str:
@@ -119,14 +119,14 @@ def _engines(found: Findings) -> None:
             found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
     elif not native:
         found.advice.append(
-            "without CTranslate2 translation runs on torch, which takes about twice as long: "
+            "without CTranslate2 translation runs on torch, which is about half as fast: "
             "pip install 'anydepth[ctranslate2]'"
         )
     found.facts["engines and extras"] = rows
 
 
 def _native(found: Findings) -> tuple[str, bool]:
-    """What there is of our own engine, and whether `auto` takes it."""
+    """The state of the native engine, and whether `auto` chooses it."""
     try:
         fastest = kernels()
     except UserError as error:
@@ -134,7 +134,7 @@ def _native(found: Findings) -> tuple[str, bool]:
         return "missing: built where there is a C++ compiler when anydepth is installed", False
     if fastest == "plain":
         found.advice.append(
-            "the native engine has no fast instructions for this processor: `--engine auto` takes another; "
+            "the native engine has no fast instructions for this processor: `--engine auto` chooses another; "
             "--engine native runs, slowly"
         )
         return "int8 without fast instructions", False
@@ -142,7 +142,7 @@ def _native(found: Findings) -> tuple[str, bool]:
 
 
 def _arithmetic(found: Findings) -> None:
-    """A product of matrices in each type, all in turn, so that a slow moment hits all of them."""
+    """Times a matrix product in each type, interleaved, so that a slow moment hits all of them."""
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     ways = {name: _product(dtype) for name, dtype in types.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -163,14 +163,14 @@ def _arithmetic(found: Findings) -> None:
 
 
 def advice_on_types(ratios: Mapping[str, float]) -> list[str]:
-    """What to make of times beside that of float32: processors may have instructions for one type and not another."""
+    """Advice from times relative to float32: processors may have instructions for one type and not another."""
     said = [
         f"this processor has no fast instructions for {name}: products take {ratio:.1f} times as long as in float32, "
         f"so do not set `train.precision: {name}` on it"
         for name, ratio in ratios.items()
         if ratio > SLOW
     ]
-    bfloat16 = ratios.get("bfloat16", 1.0)  # float16, which has to scale its losses, has nothing over it
+    bfloat16 = ratios.get("bfloat16", 1.0)  # no advice for float16: it needs loss scaling and is no faster
     if bfloat16 < 1 / SLOW:
         said.append(
             f"this processor is fast in bfloat16: products take {bfloat16:.2f} of the time of float32, so "
@@ -184,11 +184,11 @@ def _product(dtype: torch.dtype) -> Callable[[], object]:
     return lambda: matrix @ matrix
 
 
-def _box(found: Findings) -> None:
+def _bundled(found: Findings) -> None:
     try:
         folder = bundled_model()
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        found.facts["model in the box"] = {folder.name: f"{size / 1e6:.1f} MB, {folder}"}
+        found.facts["bundled model"] = {folder.name: f"{size / 1e6:.1f} MB, {folder}"}
     except UserError as error:
         found.advice.append(str(error))
 
@@ -219,7 +219,7 @@ def _memory() -> str:
 
 
 def _quota() -> float | None:
-    """The share of time that a container may use, in cores."""
+    """The CPU time that a container may use, in cores."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         return None if quota == "max" else int(quota) / int(period)

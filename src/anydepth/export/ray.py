@@ -1,7 +1,10 @@
-"""Long jobs on the machines of a Ray cluster, or on the cores of this one.
+"""Runs long jobs on the machines of a Ray cluster, or on the cores of this one.
 
-Each piece is a task. Ray gives it to another worker if its own dies; results come back in the order of the pieces, and
-are those that one process gives.
+Each piece of work is a Ray task. If its worker dies, another runs it again. Results come back in the order of the
+pieces and are the same as from one process.
+
+Start the head of a cluster with `GRPC_ENABLE_FORK_SUPPORT=0 ray start --head`. With gRPC's fork handlers a client's
+server now and then dies as it is forked. A client retries for ten minutes before it gives up.
 """
 
 import io
@@ -31,19 +34,17 @@ from anydepth.infer.translator import Translator
 
 log = logging.getLogger(__name__)
 
-TRIES = 20  # of a piece, each after a worker has died
-AHEAD = 2  # pieces for each worker that are on their way, so that none runs dry
+MAX_RETRIES = 20  # of a piece whose worker has died
+QUEUED_PER_WORKER = 2  # pieces, so that no worker runs dry
 TOKEN = ".ray/auth_token"
-PATIENCE = 10.0  # seconds for a cluster to answer
-# Seconds for one that answers to get ready: a busy head is slow to start a client's server, and now and then that dies
-# at once, in gRPC's handling of fork (not with GRPC_ENABLE_FORK_SUPPORT=0 in the head's environment).
-STARTING = 600.0
+CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
+STARTING = 600.0  # seconds for a cluster that answers to get ready: a busy head is slow to start a client's server
 NOT_READY = ("Starting Ray client server failed", "Proxy failed to Connect to backend", "ray client connection timeout")
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What a worker needs to know beside the model's files."""
+class WorkerSetup:
+    """What a worker needs beside the model's files."""
 
     version: str
     fingerprint: str
@@ -55,8 +56,8 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class OnRay:
-    """A runner. Without an address Ray is started here, with so many workers, by default one for each core."""
+class RayRunner:
+    """Without an address Ray is started on this machine, with `workers` workers, by default one per core."""
 
     address: str | None = None
     workers: int | None = None
@@ -65,8 +66,8 @@ class OnRay:
     engine: str = "torch"
     quantization: str | None = None
 
-    def started(self) -> "OnRay":
-        """With Ray there, so that what is wrong with it is said before any work."""
+    def started(self) -> "RayRunner":
+        """Connects, so that an error comes before any work."""
         _start(self.address, self.workers, self.threads)
         return self
 
@@ -78,14 +79,14 @@ class OnRay:
         ray = _start(self.address, self.workers, self.threads)
         on_gpu = self.device.startswith("cuda") or (self.device == "auto" and ray.cluster_resources().get("GPU", 0) > 0)
         needs = {"GPU": 1, "CPU": 1} if on_gpu else {"CPU": self.threads}
-        slots = sum(_room(node["Resources"], needs) for node in ray.nodes() if node["Alive"])
+        slots = sum(_count_slots(node["Resources"], needs) for node in ray.nodes() if node["Alive"])
         if slots < 1:
             raise UserError(
                 f"no machine of the Ray cluster has {'a GPU' if on_gpu else f'{self.threads} cores'}: "
-                "choose another --device or fewer --threads"
+                "choose another device or fewer threads"
             )
         pair = None if translator.pair is None else translator.languages
-        setup = Setup(
+        setup = WorkerSetup(
             __version__,
             translator.fingerprint,
             pair,
@@ -94,28 +95,28 @@ class OnRay:
             self.engine,
             self.quantization,
         )
-        model = ray.put(_packed(translator.folder))
-        task = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=TRIES)(_done)
-        result, waiting = partial(_result, ray), deque[Any]()
+        model = ray.put(_pack(translator.folder))
+        task = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=MAX_RETRIES)(_run_piece)
+        result, waiting = partial(_get_result, ray), deque[Any]()
         for piece in pieces:
             waiting.append(task.remote([model], setup, work, piece))
-            if len(waiting) >= AHEAD * slots:
+            if len(waiting) >= QUEUED_PER_WORKER * slots:
                 yield result(waiting.popleft(), progress)
         while waiting:
             yield result(waiting.popleft(), progress)
 
 
-def _room(there: dict[str, float], needs: dict[str, int]) -> int:
+def _count_slots(there: dict[str, float], needs: dict[str, int]) -> int:
     """How many tasks fit on a machine at a time."""
     return int(min(there.get(name, 0) // amount for name, amount in needs.items()))
 
 
 def _start(address: str | None, workers: int | None, threads: int) -> Any:
     if find_spec("ray") is None:
-        raise UserError("ray is not installed: pip install 'anydepth[ray]', or leave out --runner")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what people translate with is their own business
+        raise UserError("ray is not installed: pip install 'anydepth[ray]', or use another runner")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported about users
     if address is not None and (Path.home() / TOKEN).exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as a head does that finds one
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as a head does if there is a token
     import ray
 
     if ray.is_initialized():
@@ -124,8 +125,8 @@ def _start(address: str | None, workers: int | None, threads: int) -> Any:
     if address is None:
         options |= {"num_cpus": None if workers is None else workers * threads, "include_dashboard": False}
     try:
-        _knock(address)
-        _init(ray, address or "local", options)  # otherwise it would look for one that is there
+        _check_reachable(address)
+        _init(ray, address or "local", options)  # without "local" it would look for a running cluster
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         advice = "; if it asks for a token, set RAY_AUTH_TOKEN and RAY_AUTH_MODE=token" if address else ""
@@ -134,7 +135,7 @@ def _start(address: str | None, workers: int | None, threads: int) -> Any:
 
 
 def _init(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect. A cluster that is there but not ready yet is tried again, for minutes."""
+    """Connect, retrying while the cluster is not ready yet."""
     end = time.monotonic() + STARTING
     while True:
         try:
@@ -145,20 +146,20 @@ def _init(ray: Any, address: str, options: dict[str, Any]) -> None:
                 raise
             log.warning("the Ray cluster at %s is not ready yet: trying again", address)
             ray.shutdown()
-            time.sleep(PATIENCE / 10)
+            time.sleep(CONNECT_TIMEOUT / 10)
 
 
-def _knock(address: str | None) -> None:
-    """Ray itself would try for minutes."""
+def _check_reachable(address: str | None) -> None:
+    """Fails at once where Ray itself would retry for minutes."""
     if address is None or address in ("auto", "local"):
         return
     parts = urlsplit(address if "://" in address else f"ray://{address}")
     if parts.hostname is None or parts.port is None:
         raise ValueError("give HOST:PORT, or ray://HOST:PORT")
-    socket.create_connection((parts.hostname, parts.port), PATIENCE).close()
+    socket.create_connection((parts.hostname, parts.port), CONNECT_TIMEOUT).close()
 
 
-def _result(ray: Any, reference: Any, progress: Progress) -> Any:
+def _get_result(ray: Any, reference: Any, progress: Progress) -> Any:
     try:
         found, ready = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -172,15 +173,15 @@ def _result(ray: Any, reference: Any, progress: Progress) -> Any:
         raise
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"Ray gave up a piece ({type(error).__name__}), after {TRIES} tries if its workers died: look at their "
-            "memory, or take smaller pieces; the same command goes on"
+            f"Ray gave up on a piece of work ({type(error).__name__}), after {MAX_RETRIES} retries if workers died: "
+            "check their memory, or use smaller pieces; running the same command again continues"
         ) from error
     progress(ready)
     return found
 
 
-def _packed(folder: Path) -> bytes:
-    """The model's files in one piece, for machines that do not see this disk."""
+def _pack(folder: Path) -> bytes:
+    """The model's files as a tar archive, for machines that do not see this disk."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(folder.iterdir()):
@@ -189,20 +190,20 @@ def _packed(folder: Path) -> bytes:
     return packed.getvalue()
 
 
-_models: dict[Setup, Translator] = {}  # of a worker
+_models: dict[WorkerSetup, Translator] = {}  # of a worker
 
 
-def _done(model: list[Any], setup: Setup, work: Work[Piece, Result], piece: Piece) -> tuple[Result, int]:
-    """In a worker, which fetches and loads the model once. With the result comes what its progress adds up to."""
+def _run_piece(model: list[Any], setup: WorkerSetup, work: Work[Piece, Result], piece: Piece) -> tuple[Result, int]:
+    """In a worker, which fetches and loads the model once. Returns the result and the progress made."""
     if setup not in _models:
         import ray
 
-        _models[setup] = _loaded(ray.get(model[0]), setup)
+        _models[setup] = _load(ray.get(model[0]), setup)
     ready: list[int] = []
     return work(_models[setup], piece, ready.append), sum(ready)
 
 
-def _loaded(packed: bytes, setup: Setup) -> Translator:
+def _load(packed: bytes, setup: WorkerSetup) -> Translator:
     if setup.version != __version__:
         raise UserError(f"a worker has anydepth {__version__} and not {setup.version}: install the same everywhere")
     torch.set_num_threads(setup.threads)

@@ -1,4 +1,4 @@
-"""Sentences to try a model on: given ones, those beside it, or, failing both, sub-words at random."""
+"""Sentences to try a model on: given ones, those of the model or its run, or else random subwords."""
 
 import random
 from dataclasses import dataclass, replace
@@ -8,48 +8,50 @@ from anydepth.data import Tokenizer, read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
-NAME = "sample.tsv"  # in a model folder: source, tab, reference
+SAMPLE_FILE = "sample.tsv"  # in a model folder: source, tab, reference
 RANDOM_LENGTHS = range(3, 28)
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleText:
     sources: list[str]
     references: list[str] | None
     origin: str
-    in_model: bool = False  # put there for all to see, unlike what it was trained with
+    in_model: bool = False  # published with the model, unlike its training data
 
 
 def find_sample(
     translator: Translator, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
-) -> Sample:
+) -> SampleText:
     """At most `size` sentences. `given` is what the user named: a run has validation text, a model perhaps a sample."""
     if source is not None:
         sources = list(read_lines(source))
         references = None if reference is None else list(read_lines(reference))
         if references is not None and len(references) != len(sources):
             raise UserError(f"{source} has {len(sources):,} lines, {reference} {len(references):,}: they must match")
-        return _without_blanks(Sample(sources[:size], None if references is None else references[:size], source.name))
+        return _without_blanks(
+            SampleText(sources[:size], None if references is None else references[:size], source.name)
+        )
     if reference is not None:
-        raise UserError("--reference comes with --source: give both, or neither")
-    own = [] if translator.folder is None else [translator.folder / NAME]
+        raise UserError("a reference needs a source: give both, or neither")
+    own = [] if translator.folder is None else [translator.folder / SAMPLE_FILE]
     for path in own:
         if path.is_file():
             pairs = [line.partition("\t") for line in read_lines(path)][:size]
-            found = Sample(
-                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{NAME} of the model", in_model=True
+            found = SampleText(
+                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{SAMPLE_FILE} of the model", in_model=True
             )
             return _without_blanks(found)
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
     if translator.pair is None and all(path.is_file() for path in valid):
         sources, targets = (list(read_lines(path))[:size] for path in valid)
         if sources and len(sources) == len(targets):
-            return Sample(sources, targets, "the run's validation text")
-    return Sample(_at_random(translator, min(size, 100)), None, "sub-words at random")
+            return SampleText(sources, targets, "the run's validation text")
+    return SampleText(_random_subwords(translator, min(size, 100)), None, "random subwords")
 
 
-def _without_blanks(sample: Sample) -> Sample:
-    """A blank line is no test of anything."""
+def _without_blanks(sample: SampleText) -> SampleText:
+    """Blank lines test nothing."""
     kept = [i for i, text in enumerate(sample.sources) if text.strip()]
     if not kept:
         raise UserError(f"{sample.origin} has no sentence in it to try the model on: give another")
@@ -57,8 +59,8 @@ def _without_blanks(sample: Sample) -> Sample:
     return replace(sample, sources=[sample.sources[i] for i in kept], references=references)
 
 
-def _at_random(translator: Translator, size: int) -> list[str]:
-    """No language at all, but the same numbers have to come out all the same."""
+def _random_subwords(translator: Translator, size: int) -> list[str]:
+    """Not a language, but two engines must still agree on it."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer
     usual = [i for i in range(Tokenizer.EOS + 1, tokenizer.vocabulary_size) if i not in tokenizer.specials]

@@ -1,8 +1,8 @@
-"""The routes."""
+"""The application: routes, API keys, and the answer to each kind of error."""
 
 import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -15,39 +15,49 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from anydepth import __version__
-from anydepth.serve.classifying import Classifying
-from anydepth.serve.documentation import DESCRIPTION, ClassifyAnswer, TranslateAnswer, body_of, errors
-from anydepth.serve.errors import ApiError
-from anydepth.serve.metrics import Metrics
+from anydepth.errors import UserError
+from anydepth.serve.handlers import AUTO_SOURCE, ClassificationHandler, TranslationHandler
+from anydepth.serve.monitoring import CLIENT_CLOSED, Metrics, MonitoringMiddleware
 from anydepth.serve.queue import Queue
-from anydepth.serve.requests import (
+from anydepth.serve.schemas import (
+    ApiError,
+    ClassifyAnswer,
     ClassifyRequest,
     DetectRequest,
+    DisconnectedError,
+    Settings,
     StreamRequest,
+    TranslateAnswer,
     TranslateRequest,
+    describe_body,
+    describe_errors,
+    error_response,
     read_fields,
-    text_field,
-    texts_of,
+    read_text,
+    read_texts,
 )
-from anydepth.serve.settings import Settings
-from anydepth.serve.translating import AUTO_SOURCE, Translating
-from anydepth.serve.watching import HANDLERS, Watching, error_response
 from anydepth.serve.workers import Workers
 
+Handler = TranslationHandler | ClassificationHandler
+
+DESCRIPTION = (
+    "Translation at any depth. `/translate`, `/languages`, `/detect` and `/health` are those of LibreTranslate, "
+    'so that its clients work as they are; `depth` and `budget_ms` are ours. Errors are `{"error": "..."}`.'
+)
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
 
 
-def make_app(work: Translating | Classifying, workers: Workers, settings: Settings) -> FastAPI:
-    """The application around a model that is loaded."""
+def make_app(handler: Handler, workers: Workers, settings: Settings) -> FastAPI:
+    """The application for a model that is loaded."""
     metrics = Metrics()
     queue = Queue(workers, metrics, settings.batch_size, settings.limits.waiting)
-    work.attach(queue, metrics)
+    handler.attach(queue, metrics)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await workers.get_ready()
+        await workers.start()
         yield
         await queue.drain()
         workers.close()
@@ -57,23 +67,23 @@ def make_app(work: Translating | Classifying, workers: Workers, settings: Settin
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        exception_handlers=HANDLERS | {HTTPException: _on_http_error},
+        exception_handlers=ERROR_HANDLERS,
     )
-    _add_common_routes(app, work, metrics, settings)
-    if isinstance(work, Translating):
-        _add_translation(app, work, settings)
+    _add_common_routes(app, handler, metrics, settings)
+    if isinstance(handler, TranslationHandler):
+        _add_translation(app, handler, settings)
     else:
-        _add_classification(app, work, settings)
+        _add_classification(app, handler, settings)
     routes = frozenset(getattr(route, "path", "") for route in app.routes)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
-    app.add_middleware(Watching, metrics=metrics, routes=routes)
+    app.add_middleware(MonitoringMiddleware, metrics=metrics, routes=routes)
     return app
 
 
-def _add_common_routes(app: FastAPI, work: Translating | Classifying, metrics: Metrics, settings: Settings) -> None:
+def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, settings: Settings) -> None:
     page = files("anydepth.serve").joinpath("page.html").read_text("utf-8")
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -84,97 +94,100 @@ def _add_common_routes(app: FastAPI, work: Translating | Classifying, metrics: M
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/metrics", summary="Figures for Prometheus", tags=["server"], response_class=PlainTextResponse)
+    @app.get("/metrics", summary="Metrics for Prometheus", tags=["server"], response_class=PlainTextResponse)
     async def show_metrics() -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/model", summary="Depths, what they cost and give, and limits", tags=["server"])
+    @app.get("/model", summary="Depths with their cost and quality, and limits", tags=["server"])
     async def model() -> dict[str, Any]:
-        return work.about() | {"version": __version__, "key_required": bool(settings.api_keys)}
+        return handler.describe() | {"version": __version__, "key_required": bool(settings.api_keys)}
 
 
-def _add_translation(app: FastAPI, work: Translating, settings: Settings) -> None:
+def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Settings) -> None:
     limits = settings.limits
-    pairs = work.translator.pairs
+    pairs = handler.translator.pairs
     choices = {
         "source": [*dict.fromkeys(pair.source for pair in pairs), AUTO_SOURCE],
         "target": list(dict.fromkeys(pair.target for pair in pairs)),
-        "depth": work.translator.menu.names,
+        "depth": handler.translator.menu.names,
     }
 
     @app.get("/languages", summary="Supported languages", tags=["LibreTranslate"])
     async def languages() -> list[dict[str, Any]]:
-        return work.languages()
+        return handler.languages()
 
-    @app.get("/frontend/settings", summary="What LibreTranslate's clients ask for", tags=["LibreTranslate"])
+    @app.get("/frontend/settings", summary="Settings that LibreTranslate's clients ask for", tags=["LibreTranslate"])
     async def frontend_settings() -> dict[str, Any]:
-        return work.frontend_settings() | {"apiKeys": bool(settings.api_keys), "keyRequired": bool(settings.api_keys)}
+        return handler.frontend_settings() | {
+            "apiKeys": bool(settings.api_keys),
+            "keyRequired": bool(settings.api_keys),
+        }
 
     @app.post(
         "/translate",
         summary="Translate a text or several",
         tags=["LibreTranslate"],
-        openapi_extra=body_of(TranslateRequest, **choices),
+        openapi_extra=describe_body(TranslateRequest, **choices),
         response_model=TranslateAnswer,
-        responses=errors(400, 403, 408, 413, 415, 429, 503),
+        responses=describe_errors(400, 403, 408, 413, 415, 429, 503),
     )
     async def translate(request: Request) -> Response:
         began = time.perf_counter()
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
-        return JSONResponse(await work.translate(request, fields, began))
+        return JSONResponse(await handler.translate(request, fields, began))
 
     @app.post(
         "/translate_stream",
         summary="Translate a text, sentence by sentence, a JSON object per line",
         tags=["anydepth"],
-        openapi_extra=body_of(StreamRequest, **choices),
-        responses=errors(400, 403, 408, 413, 415, 429),
+        openapi_extra=describe_body(StreamRequest, **choices),
+        responses=describe_errors(400, 403, 408, 413, 415, 429),
     )
     async def translate_stream(request: Request) -> Response:
         began = time.perf_counter()
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
-        return await work.stream(request, fields, began)
+        return await handler.stream(request, fields, began)
 
     @app.post(
         "/detect",
         summary="The model's source language; nothing is detected",
         tags=["LibreTranslate"],
-        openapi_extra=body_of(DetectRequest),
-        responses=errors(400, 403, 408, 413, 415),
+        openapi_extra=describe_body(DetectRequest),
+        responses=describe_errors(400, 403, 408, 413, 415),
     )
     async def detect(request: Request) -> list[dict[str, Any]]:
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
-        texts_of(fields, limits)
-        return work.detected()
+        read_texts(fields, limits)
+        return handler.detect()
 
 
-def _add_classification(app: FastAPI, work: Classifying, settings: Settings) -> None:
+def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: Settings) -> None:
     @app.post(
         "/classify",
         summary="Classify a text or several",
         tags=["anydepth"],
-        openapi_extra=body_of(ClassifyRequest),
+        openapi_extra=describe_body(ClassifyRequest),
         response_model=ClassifyAnswer,
-        responses=errors(400, 403, 408, 413, 415, 429, 503),
+        responses=describe_errors(400, 403, 408, 413, 415, 429, 503),
     )
     async def classify(request: Request) -> Response:
         began = time.perf_counter()
         fields = await read_fields(request, settings.limits)
         _check_key(request, fields, settings)
-        return JSONResponse(await work.classify(request, fields, began))
+        return JSONResponse(await handler.classify(request, fields, began))
 
 
 def _check_key(request: Request, fields: dict[str, Any], settings: Settings) -> None:
     if not settings.api_keys:
         return
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    given = [text_field(fields, "api_key"), token.strip() if kind.lower() == "bearer" else None]
+    given = [read_text(fields, "api_key"), token.strip() if kind.lower() == "bearer" else None]
     sent = [one.encode("utf-8", "replace") for one in given if one]
     if not sent:
-        raise ApiError(403, "This server wants an API key: send api_key, or a bearer token")
+        raise ApiError(403, "This server requires an API key: send api_key, or a bearer token")
     digests = [hmac.compare_digest(one, key.encode()) for one in sent for key in settings.api_keys]
     if not any(digests):
         raise ApiError(403, "Invalid API key")
@@ -184,3 +197,25 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     """No such route, or not this method."""
     assert isinstance(error, HTTPException)
     return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _on_api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return error_response(error.status, error.message, error.headers)
+
+
+async def _on_user_error(request: Request, error: Exception) -> JSONResponse:
+    """A text or an option that the model refuses."""
+    return error_response(400, f"Invalid request: {error}")
+
+
+async def _on_disconnect(request: Request, error: Exception) -> JSONResponse:
+    return error_response(CLIENT_CLOSED, "the client has disconnected")
+
+
+ERROR_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+    HTTPException: _on_http_error,
+    ApiError: _on_api_error,
+    UserError: _on_user_error,
+    DisconnectedError: _on_disconnect,
+}

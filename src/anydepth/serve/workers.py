@@ -1,4 +1,4 @@
-"""What runs the model: threads around an engine that needs no interpreter lock, processes around one that does."""
+"""What runs the model: threads for an engine that releases the interpreter lock, processes for one that does not."""
 
 import asyncio
 import multiprocessing
@@ -23,8 +23,8 @@ Model = Translator | Classifier
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a worker finds its model, and what is to run it."""
+class ModelSource:
+    """Where a worker finds its model, and the engine to run it with."""
 
     folder: Path
     device: str = "cpu"
@@ -42,74 +42,70 @@ class Source:
         )
 
 
-class Task(NamedTuple):
-    """What texts that go together have in common."""
+class BatchKey(NamedTuple):
+    """What the texts of a batch have in common."""
 
     depth: str | None
-    pair: tuple[str, str] | None = None  # of a model of several
+    pair: tuple[str, str] | None = None  # if the model has several
     beam: int = 1
     nbest: int = 1
-    words: bool = False  # of a classifier: how deep each word went
+    words: bool = False  # of a classifier: return the depth of each word
     scale: float | None = None
 
 
-def carry_out(model: Model, task: Task, texts: list[str]) -> list[Any]:
-    """For each text what came of it: its best translations, and whether they ran into the limit; or its label."""
+def run_batch(model: Model, key: BatchKey, texts: list[str]) -> list[Any]:
+    """For each text its best translations and whether they were cut off at the limit; or its label."""
     if isinstance(model, Classifier):
-        return _classified(model, task, texts)
-    translator = model if task.pair is None else model.between(*task.pair)
-    found = translator.hypotheses(
-        texts, depth=task.depth, beam=task.beam, nbest=task.nbest, batch_size=len(texts), scores=task.beam > 1
+        if key.words:
+            return [model.explain(text, depth=key.depth, scale=key.scale) for text in texts]
+        found = model.classify(texts, depth=key.depth, scale=key.scale, batch_size=len(texts))
+        return [(one, None) for one in found]
+    translator = model if key.pair is None else model.between(*key.pair)
+    nbest = translator.hypotheses(
+        texts, depth=key.depth, beam=key.beam, nbest=key.nbest, batch_size=len(texts), scores=key.beam > 1
     )
-    return [([one.text for one in each], not all(one.ended for one in each)) for each in found]
-
-
-def _classified(model: Classifier, task: Task, texts: list[str]) -> list[Any]:
-    if task.words:
-        return [model.explain(text, depth=task.depth, scale=task.scale) for text in texts]
-    found = model.classify(texts, depth=task.depth, scale=task.scale, batch_size=len(texts))
-    return [(one, None) for one in found]
+    return [([one.text for one in each], not all(one.ended for one in each)) for each in nbest]
 
 
 class Workers:
-    """So many batches run at once. A process that dies is replaced, and its batch tried once more."""
+    """Runs `count` batches at once. A process that dies is replaced, and its batch tried once more."""
 
-    def __init__(self, model: Model, source: Source, count: int) -> None:
+    def __init__(self, model: Model, source: ModelSource, count: int) -> None:
         self.count = count
         self._model, self._source = model, source
         engine = "torch" if isinstance(model, Classifier) else model.engine.name
         self.processes = count > 1 and engine == "torch"
-        self._executor = self._start()
+        self._executor = self._make_executor()
 
-    def _start(self) -> Executor:
+    def _make_executor(self) -> Executor:
         if not self.processes:
             return ThreadPoolExecutor(self.count, thread_name_prefix="worker")
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.count, context, _begin, (self._source,))
+        return ProcessPoolExecutor(self.count, context, _start_process, (self._source,))
 
-    async def get_ready(self) -> None:
-        """Until each process has loaded the model."""
+    async def start(self) -> None:
+        """Wait until each process has loaded the model."""
         loop = asyncio.get_running_loop()
         ready: set[int] = set()
         while self.processes and len(ready) < self.count:
-            answers = (loop.run_in_executor(self._executor, _process) for _ in range(self.count))
+            answers = (loop.run_in_executor(self._executor, _process_id) for _ in range(self.count))
             ready.update(await asyncio.gather(*answers))
 
-    async def run(self, task: Task, texts: list[str]) -> list[Any]:
+    async def run(self, key: BatchKey, texts: list[str]) -> list[Any]:
         executor = self._executor
         try:
-            return await self._submit(task, texts)
+            return await self._submit(key, texts)
         except BrokenProcessPool:
-            if self._executor is executor:  # the first batch that notices replaces it
-                self._executor = self._start()
+            if self._executor is executor:  # the first batch to notice replaces it
+                self._executor = self._make_executor()
                 executor.shutdown(wait=False, cancel_futures=True)
-            return await self._submit(task, texts)
+            return await self._submit(key, texts)
 
-    async def _submit(self, task: Task, texts: list[str]) -> list[Any]:
+    async def _submit(self, key: BatchKey, texts: list[str]) -> list[Any]:
         loop = asyncio.get_running_loop()
         if self.processes:
-            return await loop.run_in_executor(self._executor, _in_process, task, texts)
-        return await loop.run_in_executor(self._executor, carry_out, self._model, task, texts)
+            return await loop.run_in_executor(self._executor, _run_in_process, key, texts)
+        return await loop.run_in_executor(self._executor, run_batch, self._model, key, texts)
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -118,30 +114,30 @@ class Workers:
 _model: Model | None = None  # of a worker process
 
 
-def _begin(source: Source) -> None:
-    """In a new process: one thread, as the others have the other cores; the server decides when to stop."""
+def _start_process(source: ModelSource) -> None:
+    """In a new process: one thread, as the other processes have the other cores. The server handles signals."""
     global _model
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    threading.Thread(target=_exit_with_server, daemon=True).start()
     torch.set_num_threads(1)
     _model = source.load(1)
 
 
-def _end_with_the_server() -> None:
-    """A server that is killed cannot tell its workers."""
+def _exit_with_server() -> None:
+    """A server that is killed cannot stop its workers."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()
         os._exit(1)
 
 
-def _process() -> int:
-    """Which one has answered; not so fast that one of them answers for all."""
+def _process_id() -> int:
+    """Slow enough that no process answers for the others."""
     time.sleep(0.02)
     return os.getpid()
 
 
-def _in_process(task: Task, texts: list[str]) -> list[Any]:
+def _run_in_process(key: BatchKey, texts: list[str]) -> list[Any]:
     assert _model is not None
-    return carry_out(_model, task, texts)
+    return run_batch(_model, key, texts)
