@@ -34,9 +34,7 @@ HEAVY = (
 LEFT_OUT = ("anydepth.cli", "anydepth.serve", "anydepth.models", "anydepth.engines.onnx")
 
 
-def run(
-    arguments: list[str], stdin: bytes, env: dict[str, str], timeout: float
-) -> "subprocess.CompletedProcess[bytes]":
+def run(arguments: list[str], stdin: bytes, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
     server = _server()
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         given.write(stdin)
