@@ -47,6 +47,7 @@ def run(arguments: list[str], stdin: bytes, env: dict[str, str]) -> subprocess.C
             code = int.from_bytes(_receive(server, 4), "big", signed=True)
         except BaseException:  # such as a time limit of pytest
             os.kill(process, signal.SIGKILL)
+            _receive(server, 4)
             raise
         for file in (out, errors):
             file.seek(0)
