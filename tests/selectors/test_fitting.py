@@ -47,6 +47,7 @@ def share_right(translator, selector) -> float:
     [LIKELIHOOD, VALUES, VALUES.model_copy(update={"reads": "encoder"}), LABELS],
     ids=["likelihood", "values", "encoder", "labels"],
 )
+@pytest.mark.slow
 def test_it_learns_which_depth_suits_a_sentence(translator, tables, config, tmp_path):
     console = Console(file=io.StringIO(), width=200)
     selector, loss = fit_selector(translator, tables[0], COSTS, config, tmp_path, tables[1], console)
