@@ -19,6 +19,8 @@ from anydepth.selectors.cost import LengthCost
 from anydepth.selectors.fitting import candidates, fine_tune, fit_selector, search_selector
 from anydepth.selectors.selector_folder import save_selector
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"batch_tokens": 256, "ffn": 64}
 VALUES = DEFAULTS["values"].model_copy(update={"steps": 100, **SMALL})
 LIKELIHOOD = VALUES.model_copy(update={"kind": "likelihood"})
@@ -47,7 +49,6 @@ def share_right(translator, selector) -> float:
     [LIKELIHOOD, VALUES, VALUES.model_copy(update={"reads": "encoder"}), LABELS],
     ids=["likelihood", "values", "encoder", "labels"],
 )
-@pytest.mark.slow
 def test_it_learns_which_depth_suits_a_sentence(translator, tables, config, tmp_path):
     console = Console(file=io.StringIO(), width=200)
     selector, loss = fit_selector(translator, tables[0], COSTS, config, tmp_path, tables[1], console)
