@@ -34,9 +34,7 @@ HEAVY = (
 LEFT_OUT = ("anydepth.cli", "anydepth.serve", "anydepth.models", "anydepth.engines.onnx")
 
 
-def run(
-    arguments: list[str], stdin: bytes, env: dict[str, str], timeout: float
-) -> "subprocess.CompletedProcess[bytes]":
+def run(arguments: list[str], stdin: bytes, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
     server = _server()
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         given.write(stdin)
@@ -49,6 +47,7 @@ def run(
             code = int.from_bytes(_receive(server, 4), "big", signed=True)
         except BaseException:  # such as a time limit of pytest
             os.kill(process, signal.SIGKILL)
+            _receive(server, 4)
             raise
         for file in (out, errors):
             file.seek(0)

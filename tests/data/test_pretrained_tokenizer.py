@@ -166,6 +166,7 @@ def test_without_a_special_it_is_refused(missing):
         PretrainedTokenizer.from_bytes(json.dumps(content).encode())
 
 
+@pytest.mark.slow
 def test_minilm_splits_text_as_transformers_does(minilm):
     from transformers import AutoTokenizer
 

@@ -90,6 +90,7 @@ def test_loading_with_an_engine(toy_run):
         anydepth.load(Path(__file__).parents[1] / "golden" / "classifier", engine="ctranslate2")
 
 
+@pytest.mark.slow
 def test_a_tag_goes_with_the_source(two_targets_run):
     both = anydepth.load(two_targets_run)
     loud = on_engine(both.between(target="loud"), "ctranslate2", 1)

@@ -36,6 +36,7 @@ def sweep_pair(folder, target, references, depths=None):
     return result.models[0].measurements
 
 
+@pytest.mark.slow
 def test_a_sweep_of_one_pair_does_not_erase_the_other(folder):
     whole = anydepth.load(folder).menu.names
     quiet = sweep_pair(folder, "en", ENGLISH)
@@ -52,6 +53,7 @@ def test_a_sweep_of_one_pair_does_not_erase_the_other(folder):
     assert not menu["2-2"].quality
 
 
+@pytest.mark.slow
 def test_the_card_has_a_table_for_each_pair(folder):
     quiet = sweep_pair(folder, "en", ENGLISH)
     card = (folder / "README.md").read_text()
@@ -66,6 +68,7 @@ def test_the_card_has_a_table_for_each_pair(folder):
     assert model_card(record, anydepth.load(folder).menu) == card
 
 
+@pytest.mark.slow
 def test_calibrations_of_two_pairs_stand_side_by_side(folder):
     both = anydepth.load(folder)
     for target, references in (("en", ENGLISH), ("loud", LOUD)):
@@ -83,6 +86,7 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
     )
 
 
+@pytest.mark.slow
 def test_how_to_calibrate_names_the_pair(folder):
     with pytest.raises(UserError, match=r"anydepth calibrate .* --from fr --to loud --engine torch`"):
         anydepth.load(folder).between(target="loud").within_budget("20ms")
@@ -96,12 +100,14 @@ def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monk
     assert "pair" not in json.loads(path.read_text())["records"][0]["calibration"]["conditions"]
 
 
+@pytest.mark.slow
 def test_kept_outputs_of_two_pairs_have_two_keys(folder):
     both = anydepth.load(folder)
     keys = {key_of(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
     assert len(keys) == 2
 
 
+@pytest.mark.slow
 def test_distilling_into_another_language_is_other_work(folder, tmp_path):
     both, out = anydepth.load(folder), tmp_path / "out"
     source = tmp_path / "source"

@@ -100,6 +100,7 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
         assert (package.load(out).token_depths is not None) == kept
 
 
+@pytest.mark.slow
 def test_all_pairs_in_half_the_space(two_targets_run, here, tmp_path):
     several = here("export", two_targets_run, "--to", "ctranslate2", "--out", tmp_path / "out")
     assert_one_line(several, "several language pairs", "choose one with --pair")
@@ -147,6 +148,7 @@ def test_all_depths_in_half_the_space(toy, sample, tmp_path):
     assert half.translate([SENTENCE], depth="1-1") == toy.translate([SENTENCE], depth="1-1")
 
 
+@pytest.mark.slow
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
     loud = package.load(two_targets_run).between(target="loud")
     export(ExportRequest(loud, "2-2", "float32"), "anydepth", tmp_path / "out", SampleText([SENTENCE], None, "one"))

@@ -35,6 +35,7 @@ def both(two_targets_run):
     return anydepth.load(two_targets_run)
 
 
+@pytest.mark.slow
 def test_a_pair_is_a_translator_with_its_languages_and_tag(both):
     assert [pair.name for pair in both.pairs] == ["fr-en", "fr-loud"]
     assert (both.languages, both.pair, both.tag) == (("fr", "en, loud"), None, None)
@@ -45,6 +46,7 @@ def test_a_pair_is_a_translator_with_its_languages_and_tag(both):
     assert both.tag is None  # it is a copy
 
 
+@pytest.mark.slow
 def test_a_tag_decides_the_language(both):
     quiet, loud = (both.between(target=target).translate(TEXTS) for target in ("en", "loud"))
     assert (quiet[0], loud[0]) == ("the cat sleeps.", "THE CAT SLEEPS.")
@@ -54,6 +56,7 @@ def test_a_tag_decides_the_language(both):
 
 
 @pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.slow
 def test_decoding_with_a_tag_is_decoding_with_it_put_in_by_hand(both, beam):
     tag = both.tokenizer.id_of("<2loud>")
     sources = [[tag, *both.tokenizer.encode(text), Tokenizer.EOS] for text in TEXTS if text]
@@ -66,6 +69,7 @@ def test_decoding_with_a_tag_is_decoding_with_it_put_in_by_hand(both, beam):
         assert [[one.tokens for one in best] for best in found] == [[one.tokens for one in best] for best in expected]
 
 
+@pytest.mark.slow
 def test_the_tag_takes_one_place_of_the_longest_source(both):
     loud = both.between(target="loud")
     fits = "chat " * 80
@@ -86,11 +90,13 @@ def test_the_tag_takes_one_place_of_the_longest_source(both):
         ({}, r'several language pairs, fr-en, fr-loud: choose one, .* \(in Python, between\(target="en"\)\)'),
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_there_or_not_clear_is_refused(both, wanted, words):
     with pytest.raises(UserError, match=words):
         both.between(**wanted)
 
 
+@pytest.mark.slow
 def test_without_a_choice_nothing_is_translated(both):
     for attempt in (both.translate, both.every_depth, lambda texts: next(both.stream(texts))):
         with pytest.raises(UserError, match="several language pairs, fr-en, fr-loud: choose one"):
@@ -108,6 +114,7 @@ def test_a_model_of_one_pair_is_that_pair(toy_run):
     assert "pairs" not in config
 
 
+@pytest.mark.slow
 def test_depths_of_their_own(both, tmp_path):
     """Each pair has its layers; a soft entry weighs them and is no default."""
     menu = DepthMenu([*DepthMenu.of([SubNetwork((0,), (0, 1)), SOFT], "fr-en"), *DepthMenu.of([WHOLE], "fr-loud")])
@@ -120,6 +127,7 @@ def test_depths_of_their_own(both, tmp_path):
         loud.translate(TEXTS, depth="2-2-soft")
 
 
+@pytest.mark.slow
 def test_a_soft_entry_decodes_as_without_a_cache(both, tmp_path):
     soft = save_again(both, tmp_path / "model", DepthMenu.of([SOFT])).between(target="en")
     plain = both.between(target="en")
@@ -152,6 +160,7 @@ def test_many_into_one_needs_no_choice_where_all_is_shared(toy_run, tmp_path):
     assert own.between("fr").translate(TEXTS) == plain.translate(TEXTS)
 
 
+@pytest.mark.slow
 def test_one_pair_cut_out_keeps_its_tag(both, tmp_path):
     loud = save_again(both.between(target="loud"), tmp_path / "model")
     assert json.loads((tmp_path / "model" / "config.json").read_text())["format"] == 2
@@ -170,6 +179,7 @@ def test_one_pair_cut_out_keeps_its_tag(both, tmp_path):
         (lambda pairs: [{**pairs[0], "target": "es"}, pairs[1]], "fr-en, which is none of the model's"),
     ],
 )
+@pytest.mark.slow
 def test_damaged_pairs_are_refused(both, tmp_path, change, words):
     save_again(both, tmp_path / "model", DepthMenu([*DepthMenu.of([WHOLE], "fr-en"), *both.menu]))
     path = tmp_path / "model" / "config.json"

@@ -243,6 +243,7 @@ def test_what_counts_as_pretrained(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_minilm_has_the_states_of_transformers(minilm):
     from transformers import AutoModel
 

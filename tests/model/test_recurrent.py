@@ -125,6 +125,7 @@ def test_a_resumed_run_of_shared_layers_is_the_uninterrupted_one(toy_recipe, tmp
         torch.testing.assert_close(weights_of(tmp_path / "parts")[name], value, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_one_layer_applied_twice_learns_the_toy_language_at_every_depth(toy_recipe, tmp_path):
     run_recipe(toy_recipe, tmp_path / "run", *SHARED, "model.dropout=0")
     translator, pairs = anydepth.load(tmp_path / "run"), toy_pairs(40, seed=77)

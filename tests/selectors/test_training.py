@@ -21,6 +21,8 @@ from anydepth.selectors.learned import save_selector
 from anydepth.selectors.network import DEFAULTS, PAPER, SelectorConfig
 from anydepth.selectors.training import candidates, fine_tune, fit_selector, search_selector
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"batch_tokens": 256, "ffn": 64}
 VALUES = DEFAULTS["values"].model_copy(update={"steps": 100, **SMALL})
 LIKELIHOOD = VALUES.model_copy(update={"kind": "likelihood"})

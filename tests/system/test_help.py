@@ -41,6 +41,7 @@ def completed(typed: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_completion_knows_verbs_engines_and_the_depths_of_a_model(toy_run):
     assert completed("anydepth tra") == ["translate", "train"]
     assert completed("anydepth serve --engine ") == list(ENGINE_NAMES) == list(ENGINES)
@@ -59,6 +60,7 @@ def test_the_doctor_tells_what_there_is(here):
     assert all(line.split(":")[0] in said for line in found["advice"] if not line.startswith("other programs"))
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_is_missing():
     script = "import sys; sys.modules['ctranslate2'] = None; sys.argv = ['anydepth', 'doctor']\n"
     script += "from importlib import util; there = util.find_spec\n"

@@ -59,6 +59,7 @@ def test_what_cannot_be_is_one_line(model: Path, arguments: tuple[str, ...], wor
     assert_one_line(anydepth(*(places.get(one, one) for one in arguments), stdin=TEXTS), *words)
 
 
+@pytest.mark.slow
 def test_figures_of_each_language(model: Path, tmp_path: Path) -> None:
     texts = ("--source", tmp_path / "in", "--reference")
     for target in ("en", "loud"):
@@ -86,6 +87,7 @@ def test_figures_of_each_language(model: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_compare_and_oracle_take_a_language(model: Path, tmp_path: Path) -> None:
     texts = ("--source", tmp_path / "in", "--reference")
     system = f"{model.parent / 'same'}"
@@ -98,6 +100,7 @@ def test_compare_and_oracle_take_a_language(model: Path, tmp_path: Path) -> None
     assert table["models"]
 
 
+@pytest.mark.slow
 def test_distill_into_a_language(model: Path, tmp_path: Path) -> None:
     out, beam = tmp_path / "out", ("--beam", 1)
     said = run("distill", model, "--source", tmp_path / "in", "--out", out, "--to", "loud", *beam)

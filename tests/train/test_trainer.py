@@ -126,6 +126,7 @@ def test_patience_stops_early_and_takes_the_checkpoints_up_to_the_best(toy_recip
     assert saved_steps(tmp_path / "run")[-1] == 15
 
 
+@pytest.mark.slow
 def test_compiled_layers_learn_the_same(tmp_path):
     """Of an encoder alone: compiling one layer takes long enough."""
     recipe = tmp_path / "recipe.yaml"

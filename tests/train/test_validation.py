@@ -41,6 +41,7 @@ def test_one_pair_is_logged_as_ever(toy_run):
     assert found.text == "BLEU  2-2 {:.1f}  1-1 {:.1f}".format(*found.values["bleu"].values())
 
 
+@pytest.mark.slow
 def test_several_pairs_are_logged_one_by_one_and_their_mean_decides(two_targets_run, sets):
     both = anydepth.load(two_targets_run)
     found = TranslationValidator(sets, both.tokenizer, lambda: both.menu, ["1-2", "2-2"]).run(both.model)
@@ -57,6 +58,7 @@ def test_several_pairs_are_logged_one_by_one_and_their_mean_decides(two_targets_
         assert f"{pair} {alone.score:.1f}" in found.text
 
 
+@pytest.mark.slow
 def test_a_menu_that_changes_and_differs_by_pair(two_targets_run, sets):
     """Under names that stay, each validation runs the layers of that moment, and of its pair."""
     both = anydepth.load(two_targets_run)
@@ -75,12 +77,14 @@ def test_a_menu_that_changes_and_differs_by_pair(two_targets_run, sets):
     assert then["fr-en"]["hard"] == expected["fr-en"]["1-1"] != first["fr-en"]["hard"]
 
 
+@pytest.mark.slow
 def test_depths_are_known_beforehand(two_targets_run, sets):
     both = anydepth.load(two_targets_run)
     with pytest.raises(UserError, match="no depth 3-3"):
         TranslationValidator(sets, both.tokenizer, lambda: both.menu, ["3-3"])
 
 
+@pytest.mark.slow
 def test_a_run_of_two_pairs_logs_both(two_targets_run):
     valid = [record for record in read_log(two_targets_run) if record["kind"] == "valid"]
     assert [list(record["bleu"]) for record in valid] == [["fr-en", "fr-loud", "mean"]] * 2
