@@ -28,7 +28,7 @@ from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
-from anydepth.train.processes import Processes
+from anydepth.train.distributed import Processes
 from anydepth.train.trainer import Update
 
 VOCABULARY, LENGTH, ROWS = 8000, 30, 32

@@ -17,7 +17,7 @@ from anydepth.data import Tokenizer
 from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.model.pretrained import read_pretrained
+from anydepth.model.hf import read_pretrained
 from anydepth.train.pretrained import is_pretrained, load_pretrained
 
 TIED = {"source_embedding.weight", "output.weight"}

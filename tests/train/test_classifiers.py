@@ -19,7 +19,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.files import sha256_of
 from anydepth.model import Transformer
-from anydepth.train.foundations import Start
+from anydepth.train.base_models import Start
 from anydepth.word_depths.table import WordDepths
 
 PLAIN = ["the", "film", "was", "a", "story", "of", "two", "dogs", "and", "it"]

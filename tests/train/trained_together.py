@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from anydepth.errors import UserError
-from anydepth.train.processes import join
+from anydepth.train.distributed import join
 from anydepth.train.recipe import read_recipe
 from anydepth.train.run import train
 

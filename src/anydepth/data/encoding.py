@@ -13,13 +13,13 @@ from threading import Thread
 import numpy as np
 from rich.progress import Progress
 
-from anydepth.cpu import cores
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
 from anydepth.data.pair_files import write_pairs
 from anydepth.data.parts import Part
 from anydepth.data.store import SIDES, StoreWriter, shard_name
 from anydepth.data.tokenizer import Tokenizer
+from anydepth.device import cores
 from anydepth.errors import UserError
 
 EncodedPair = tuple[Pair, list[int], list[int]]

@@ -22,7 +22,7 @@ from anydepth.export.sample import NAME as SAMPLE
 from anydepth.export.sample import Sample
 from anydepth.files import atomic_folder
 from anydepth.infer.translator import Translator
-from anydepth.model.cutting import cut
+from anydepth.model.pruning import cut
 
 MARK = "export.json"  # by which an export is known, with where it comes from
 ALL = "all"

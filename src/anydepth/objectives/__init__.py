@@ -8,15 +8,15 @@ from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.base import Finished, Loss, Objective, TranslationObjective
-from anydepth.objectives.by_word import ByWord
+from anydepth.objectives.distillation import Teaching
 from anydepth.objectives.flexible import Flexible
 from anydepth.objectives.halting import Halting
 from anydepth.objectives.latent import Latent
 from anydepth.objectives.layerdrop import LayerDrop
 from anydepth.objectives.teacher import Teacher
-from anydepth.objectives.teaching import Teaching
 from anydepth.objectives.tied_multi import TiedMulti
 from anydepth.objectives.vanilla import Vanilla
+from anydepth.objectives.word_depths import ByWord
 
 OBJECTIVES: dict[str, type[TranslationObjective]] = {
     "vanilla": Vanilla,

@@ -12,8 +12,8 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
-from anydepth.objectives.passes import Passes
-from anydepth.objectives.teaching import Teaching
+from anydepth.objectives.distillation import Teaching
+from anydepth.objectives.outputs import Passes
 from anydepth.objectives.unused import keep_in_graph, unused_parameters
 
 

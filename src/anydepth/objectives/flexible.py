@@ -13,7 +13,7 @@ from anydepth.depth import DepthMenu
 from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_all
+from anydepth.objectives.outputs import Passes, run_all
 from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 

@@ -17,11 +17,11 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.model.cutting import cut, fold
+from anydepth.model.pruning import cut, fold
 from anydepth.model.stack import Gates
 from anydepth.objectives import gates
 from anydepth.objectives.base import Finished, Loss, ParameterGroup, TranslationObjective
-from anydepth.objectives.passes import Passes, run_gated
+from anydepth.objectives.outputs import Passes, run_gated
 from anydepth.objectives.unused import keep_in_graph
 from anydepth.rng import DECODER, ENCODER, keyed_uniform
 

@@ -13,7 +13,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.assignment import Layers, menu_of, spread
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_all
+from anydepth.objectives.outputs import Passes, run_all
 from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 

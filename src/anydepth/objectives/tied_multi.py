@@ -17,7 +17,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, Ran, run_all
+from anydepth.objectives.outputs import Passes, Ran, run_all
 from anydepth.rng import keyed_uniform
 
 Table = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_all
+from anydepth.objectives.outputs import Passes, run_all
 
 
 class Vanilla(TranslationObjective):

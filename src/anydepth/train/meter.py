@@ -5,7 +5,7 @@ import time
 import torch
 
 from anydepth.objectives.base import Loss
-from anydepth.train.processes import ALONE, Processes
+from anydepth.train.distributed import ALONE, Processes
 
 
 class Meter:

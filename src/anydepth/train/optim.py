@@ -11,7 +11,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
 from anydepth.objectives.base import ParameterGroup
-from anydepth.train.processes import divided_as, full, is_divided
+from anydepth.train.distributed import divided_as, full, is_divided
 
 
 def inverse_sqrt(step: int, config: TrainConfig) -> float:

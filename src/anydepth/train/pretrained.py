@@ -10,7 +10,7 @@ from anydepth.config import ModelConfig
 from anydepth.data.pretrained_tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model.bert_family import EMBEDDING
-from anydepth.model.pretrained import read_pretrained
+from anydepth.model.hf import read_pretrained
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 

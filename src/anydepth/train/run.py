@@ -19,10 +19,10 @@ from anydepth.files import only_process, read_json, write_atomically
 from anydepth.model import Transformer
 from anydepth.objectives import OBJECTIVES, make_objective, make_teaching
 from anydepth.train import Trainer
+from anydepth.train.base_models import Foundations
 from anydepth.train.build import PRUNED, stream_of, table_of, token_depths_of, validator_of, write_models
-from anydepth.train.foundations import Foundations
+from anydepth.train.distributed import Processes, join
 from anydepth.train.precision import check_computing
-from anydepth.train.processes import Processes, join
 
 # What may change when a run goes on: how long it is and what it runs on, not what it learns from.
 FREE = ("about", "train.steps", "train.threads", "train.device", "train.shard", "train.recompute", "train.compile")

@@ -19,12 +19,12 @@ from anydepth.data.batches import Share
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective, ParameterGroup
 from anydepth.train import checkpoint as ckpt
+from anydepth.train.distributed import ALONE, Processes, divided_as, full
 from anydepth.train.divergence import Gradients, divergence, layer_norms
-from anydepth.train.logs import RunLog, TrainProgress
+from anydepth.train.logging import RunLog, TrainProgress
 from anydepth.train.meter import Meter
 from anydepth.train.optim import Optimised, learning_rate, make_optimisers, optimiser_tensors, restore_optimisers
 from anydepth.train.precision import Precision
-from anydepth.train.processes import ALONE, Processes, divided_as, full
 from anydepth.train.validation import Validation, Validator
 
 OTHER_DROPOUT = 2**40  # between the random numbers of two processes: each drops out in rows of its own

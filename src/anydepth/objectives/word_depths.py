@@ -4,7 +4,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_by_word
+from anydepth.objectives.outputs import Passes, run_by_word
 
 
 class ByWord(TranslationObjective):

@@ -21,7 +21,7 @@ from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import Soft
 from anydepth.objectives.matching import Match, match_attention
-from anydepth.objectives.passes import Passes, Ran, real_positions
+from anydepth.objectives.outputs import Passes, Ran, real_positions
 from anydepth.objectives.teacher import Shown, Teacher, layers_of
 
 SIDES = {"encoder": ("encoder",), "decoder": ("decoder",), "both": ("encoder", "decoder")}

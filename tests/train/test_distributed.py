@@ -19,7 +19,7 @@ from trained_alike import ALIKE, STEPS
 
 from anydepth.data import prepare
 from anydepth.errors import UserError
-from anydepth.train.processes import PLACE, Processes, fresh_store
+from anydepth.train.distributed import PLACE, Processes, fresh_store
 from anydepth.train.recipe import read_recipe
 
 OBJECTIVES = {
