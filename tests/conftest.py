@@ -1,6 +1,7 @@
 """A toy language pair that a tiny model learns in seconds, and a model trained on it."""
 
 import io
+import logging
 import os
 import random
 import subprocess
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 # Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
@@ -81,7 +81,7 @@ def toy_run(toy_recipe: Path) -> Path:
     from anydepth.train.run import train
 
     run = toy_recipe.parent / "run"
-    train(read_recipe(toy_recipe), run, Console(stderr=True))
+    train(read_recipe(toy_recipe), run)
     return run
 
 
@@ -166,13 +166,20 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 
 
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
-    """Train, and return what was said."""
+    """Train, and return the messages."""
     from anydepth.train.recipe import read_recipe
     from anydepth.train.run import train
 
-    console = Console(file=io.StringIO(), width=200)
-    train(read_recipe(recipe, changes), run, console)
-    return console.file.getvalue()
+    log, messages = logging.getLogger("anydepth"), io.StringIO()
+    handler, level = logging.StreamHandler(messages), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        train(read_recipe(recipe, changes), run)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    return messages.getvalue()
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 import pytest
 
-from anydepth.depth.map_drawing import draw_map, draw_maps
+from anydepth.depth.drawing import draw_map, draw_maps
 from anydepth.depth.maps import MAPS, layer_map
 
 

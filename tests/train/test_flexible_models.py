@@ -73,7 +73,7 @@ def test_a_resumed_run_no_longer_needs_its_start_and_equals_an_uninterrupted_one
     run_recipe(toy_recipe, tmp_path / "whole", *changes)
     run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
     shutil.rmtree(start)
-    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    assert "resuming from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
     whole, parts = (average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts"))
     for name in whole:
         assert torch.equal(whole[name], parts[name]), name

@@ -47,7 +47,7 @@ def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher)
     run_recipe(toy_recipe, tmp_path / "whole", *common, first)
     run_recipe(toy_recipe, tmp_path / "parts", *common, first, "train.steps=4")
     before = load_tensors(tmp_path / "parts", 4, "objective")
-    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *common, then)
+    assert "resuming from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *common, then)
     whole, parts = (load_tensors(tmp_path / name, 8, "objective") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys() == before.keys() != set()
     for name in whole:

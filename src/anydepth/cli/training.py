@@ -62,7 +62,7 @@ def train(
     for name, one in recipes:
         if name:
             errors.print(f"== {out / name} ==")
-        carry_out(one, out / name, errors)
+        carry_out(one, out / name)
 
 
 def _members(seeds: int, folds: int | None) -> Iterator[tuple[str, list[str]]]:

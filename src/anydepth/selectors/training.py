@@ -20,7 +20,7 @@ from anydepth.selectors.network import DepthPredictor
 from anydepth.selectors.objective import SelectionObjective, selection_objective, yardstick
 from anydepth.selectors.reading import Reader
 from anydepth.train.checkpoint import average_checkpoints
-from anydepth.train.trainer import Trainer
+from anydepth.train.trainer import Trainer, TrainingData
 from anydepth.train.validation import Validation
 
 VALIDATIONS = 20
@@ -52,8 +52,8 @@ def train_selector(lesson: Lesson, config: SelectorConfig, run: Path, console: C
     identity = _identity(lesson, config)
     with only_process(run, "training a selector"):
         _start_over_if_changed(run, identity)
-        data = hashlib.sha256(identity.encode()).hexdigest()
-        trainer = Trainer(network, objective, stream, validator, _train_config(config), run, data, console, unit)
+        data = TrainingData(stream, validator, hashlib.sha256(identity.encode()).hexdigest(), unit)
+        trainer = Trainer(network, objective, data, _train_config(config), run)
         finished = average_checkpoints(run, trainer.fit())
     network.load_state_dict(finished, strict=False)  # its constants are not trained
     network.eval()

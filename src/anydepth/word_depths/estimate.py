@@ -21,7 +21,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.files import write_atomically
 from anydepth.infer.translator import Translator
-from anydepth.train.pretrained import is_pretrained
+from anydepth.model.hf import is_pretrained
 from anydepth.train.run import train
 from anydepth.word_depths.reconstruction import Averager, occurrence_depths, reconstruct
 from anydepth.word_depths.table import WordDepths
@@ -103,7 +103,7 @@ def _fills_in(asked: Reconstruction, console: Console) -> Translator | None:
 def _trained(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> Translator:
     """A model that learns to fill in from every layer."""
     try:
-        return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
+        return artifact.load(train(_recipe(asked, texts, work), work), asked.device)
     except UserError as error:
         said = str(error)
         for key, option in OPTIONS.items():
