@@ -118,7 +118,7 @@ def test_rows_without_sub_words_are_left_out_and_rows_may_not_lack(tmp_path):
     assert len(load_pretrained(tmp_path)[1]["target_embedding.weight"]) == len(BERT_VOCABULARY)
     assert furthest(tmp_path, theirs, longest=24) < 1e-5
     make_checkpoint(tmp_path, vocabulary=len(BERT_VOCABULARY) - 1)
-    with pytest.raises(UserError, match=r"^the tokenizer of \S+ has \d+ sub-words, but .*: take a checkpoint .*$"):
+    with pytest.raises(UserError, match=r"^the tokenizer of \S+ has \d+ subwords, but .*: take a checkpoint .*$"):
         load_pretrained(tmp_path)
 
 

@@ -264,7 +264,7 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(UserError, match=r"teacher\.depth: the teacher has no depth 7-7"):
         taught(Vanilla(), STUDENT, transformer(LARGE), depth="7-7")
     decoder_only = FlexibleConfig(name="flexible", sides="decoder")
-    with pytest.raises(UserError, match="the encoder has one depth only"):
+    with pytest.raises(UserError, match="the encoder has only one depth"):
         taught(decoder_only, DEEP, None)
     taught(decoder_only, DEEP, None, sides="decoder")
     for options, words in (

@@ -106,7 +106,7 @@ def test_a_start_that_has_changed_is_refused_and_a_finished_run_needs_none(toy_r
 
     (run / "finished.json").unlink()  # as if it had been killed before its first checkpoint
     save_changed(toy_run, start)
-    with pytest.raises(UserError, match="init_from is no longer the model"):
+    with pytest.raises(UserError, match="init_from is not the model"):
         run_recipe(toy_recipe, run, *changes)
 
 

@@ -85,7 +85,7 @@ def test_the_teacher_must_stay_the_same_and_a_finished_student_needs_none(toy_re
     (run / "teacher.json").unlink()
     run_recipe(toy_recipe, run, *changes, "train.steps=9")
     save_changed(toy_run, teacher)
-    with pytest.raises(UserError, match=r"teacher\.model is no longer the model"):
+    with pytest.raises(UserError, match=r"teacher\.model is not the model"):
         run_recipe(toy_recipe, run, *changes, "train.steps=10")
 
 

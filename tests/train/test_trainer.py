@@ -239,7 +239,7 @@ def test_a_damaged_run_folder_is_explained(toy_recipe, toy_run, tmp_path, name, 
 
 
 def test_a_changed_recipe_is_refused_by_key(toy_recipe, toy_run):
-    with pytest.raises(UserError, match=r"begun with another train.rate, model.dropout|model.dropout, train.rate"):
+    with pytest.raises(UserError, match=r"started with another train.rate, model.dropout|model.dropout, train.rate"):
         run_recipe(toy_recipe, toy_run, "train.rate=0.5", "model.dropout=0.2")
 
 

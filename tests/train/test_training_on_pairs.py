@@ -49,7 +49,7 @@ def test_another_list_of_pairs_is_another_run(two_targets, tmp_path):
     settings = [*SHORT, "objective={name: vanilla}", "train.steps=4"]
     run_recipe(two_targets, tmp_path / "run", *settings)
     pairs = yaml.safe_load(two_targets.read_text())["data"]["pairs"]
-    with pytest.raises(UserError, match=r"begun with another data\.pairs"):
+    with pytest.raises(UserError, match=r"started with another data\.pairs"):
         run_recipe(two_targets, tmp_path / "run", *settings, f"data.pairs={yaml.safe_dump(pairs[::-1])}")
 
 
