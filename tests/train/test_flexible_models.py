@@ -113,8 +113,8 @@ def test_a_start_that_has_changed_is_refused_and_a_finished_run_needs_none(toy_r
 def test_keys_without_effect_are_noted(toy_recipe, tmp_path):
     objective = "objective={name: flexible, sides: decoder, encoder_tasks: 1, decoder_tasks: 50}"
     said = run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=1", objective)
-    assert "objective.encoder_tasks has no effect: there is 1 to draw from" in said
-    assert "objective.decoder_tasks has no effect: there are 2 to draw from" in said
+    assert "objective.encoder_tasks has no effect: there is 1 to choose from" in said
+    assert "objective.decoder_tasks has no effect: there are 2 to choose from" in said
 
 
 def test_layerdrop_draws_for_every_accumulated_batch(toy_recipe, tmp_path):

@@ -33,6 +33,7 @@ class SelfAttentionWeights(NamedTuple):
     norm: Norm | None
     qkv: Affine
     out: Affine
+    heads: int
 
 
 class CrossAttentionWeights(NamedTuple):
@@ -49,14 +50,13 @@ def norm(x: Tensor, weights: Norm | None) -> Tensor:
 def self_attention(
     x_btd: Tensor,
     w: SelfAttentionWeights,
-    heads: int,
     attend: Tensor | None,
     causal: bool,
     cache: LayerCache | None = None,
     attention_maps: list[Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    b, t, d = x_btd.shape
+    (b, t, d), heads = x_btd.shape, w.heads
     qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
     if cache is None:
         query, key, value = qkv_3bhte.unbind(0)
@@ -85,13 +85,13 @@ def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor
     return torch.softmax(scores_bhts, dim=-1)
 
 
-def sparse_self_attention(x_bsd: Tensor, w: SelfAttentionWeights, heads: int, active: Active, dropout: float) -> Tensor:
+def sparse_self_attention(x_bsd: Tensor, w: SelfAttentionWeights, active: Active, dropout: float) -> Tensor:
     """Self-attention for the active tokens only, [a, d]; the other tokens are keys and values.
 
     Projections run on the tokens that need them, for the whole batch at once. Products between tokens run on a grid of
     l unfinished sentences by q queries, the largest number of active tokens in a sentence.
     """
-    d = x_bsd.shape[-1]
+    d, heads = x_bsd.shape[-1], w.heads
     x_lsd = norm(active.sentences_of(x_bsd), w.norm)
     x_ad = norm(x_bsd.flatten(0, 1).index_select(0, active.rows_a), w.norm)
     query_ad = F.linear(x_ad, w.qkv.weight[:d], w.qkv.bias[:d])

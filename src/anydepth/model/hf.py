@@ -106,11 +106,11 @@ def convert_tensors(theirs: dict[str, Tensor], settings: Any) -> dict[str, Tenso
     for kind in ("weight", "bias"):
         ours[f"embedding_norm.{kind}"] = theirs[f"embeddings.LayerNorm.{kind}"]
         for layer in range(settings.num_hidden_layers):
-            place = f"encoder.layers.{layer}"
+            prefix = f"encoder.layers.{layer}"
             qkv = [theirs[f"{part.format(layer)}.{kind}"] for part in family.query_key_value]
-            ours[f"{place}.attention_qkv.{kind}"] = torch.cat(qkv)
+            ours[f"{prefix}.attention_qkv.{kind}"] = torch.cat(qkv)
             for our_part, their_part in family.parts.items():
-                ours[f"{place}.{our_part}.{kind}"] = theirs[f"{their_part.format(layer)}.{kind}"]
+                ours[f"{prefix}.{our_part}.{kind}"] = theirs[f"{their_part.format(layer)}.{kind}"]
     # Copies, so that the file can be closed and rows that were left out are freed.
     return {key: tensor.detach().float().clone() for key, tensor in ours.items()}
 

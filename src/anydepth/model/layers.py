@@ -100,7 +100,7 @@ class Layer(nn.Module):
 
     def attention_weights(self) -> SelfAttentionWeights:
         return SelfAttentionWeights(
-            self.before(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out)
+            self.before(self.attention_norm), _affine(self.attention_qkv), _affine(self.attention_out), self.heads
         )
 
     def ffn_weights(self) -> FeedForwardWeights:
@@ -137,12 +137,10 @@ class EncoderLayer(Layer):
         """
         w, dropout = self.attention_weights(), self.drops_attention
         if active is None:
-            attended = self_attention(
-                x_bsd, w, self.heads, attend, causal=False, attention_maps=attention_maps, dropout=dropout
-            )
+            attended = self_attention(x_bsd, w, attend, causal=False, attention_maps=attention_maps, dropout=dropout)
             return self._rest(x_bsd, attended, weight)
         x_rd = x_bsd.flatten(0, 1)
-        attended = sparse_self_attention(x_bsd, w, self.heads, active, dropout)
+        attended = sparse_self_attention(x_bsd, w, active, dropout)
         changed = self._rest(x_rd.index_select(0, active.rows_a), attended, weight)
         return x_rd.index_copy(0, active.rows_a, changed).view_as(x_bsd)
 
@@ -185,7 +183,7 @@ class DecoderLayer(Layer):
                 cache.weights = self.weights()
                 cache.memory = project_memory(memory_bsd, cache.weights.cross, self.heads)
             w, heads, (key, value) = cache.weights, self.heads, cache.memory
-        attended = self_attention(x_btd, w.attention, heads, None, True, cache, dropout=self.drops_attention)
+        attended = self_attention(x_btd, w.attention, None, True, cache, dropout=self.drops_attention)
         x_btd = self.join(x_btd, attended, weight, w.after[0])
         x_btd = self.join(x_btd, cross_attention(x_btd, w.cross, heads, key, value, attend), weight, w.after[1])
         return self.join(x_btd, feed_forward(x_btd, w.ffn), weight, w.after[2])

@@ -138,16 +138,16 @@ class Stack(nn.Module):
         if dense is not None:
             x = dense(past, 0, x)
         packing = Packing(depths, padding_bs, x.device) if isinstance(depths, Tensor) else None
-        for place, index in enumerate(chosen):
-            if place == 1 and callable(depths) and not isinstance(depths, Tensor):
+        for position, index in enumerate(chosen):
+            if position == 1 and callable(depths) and not isinstance(depths, Tensor):
                 packing = Packing(depths(x), padding_bs, x.device)
             if packing is not None:
-                if place >= packing.layers:
+                if position >= packing.layers:
                     break
-                inputs["active"] = packing.at(place)
+                inputs["active"] = packing.at(position)
             if caches is not None:
-                inputs["cache"] = caches[place]
-            x = self._run(self.layers[index], x, 1.0 if weights is None else weights[place], inputs)
+                inputs["cache"] = caches[position]
+            x = self._run(self.layers[index], x, 1.0 if weights is None else weights[position], inputs)
             if dense is not None:
                 x = dense(past, index + 1, x)
             states.append(x)
@@ -186,4 +186,4 @@ def _scaled(scales: Tensor, chosen: tuple[int, ...], weights: Gates) -> Gates:
 
 
 def _prefixes(chosen: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return [chosen[: place + 1] for place in range(len(chosen))]
+    return [chosen[: length + 1] for length in range(len(chosen))]

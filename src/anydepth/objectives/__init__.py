@@ -51,7 +51,9 @@ def make_objective(
         raise UserError(f"objective {config.name} is for classification: give labelled texts, or choose another")
     if not model.decoder_layers and not kind.takes_encoder_alone:
         able = ", ".join(name for name, kind in OBJECTIVES.items() if kind.takes_encoder_alone)
-        raise UserError(f"objective {config.name} needs a decoder; an encoder alone is trained with one of: {able}")
+        raise UserError(
+            f"objective {config.name} needs a decoder; an encoder-only model is trained with one of: {able}"
+        )
     return kind(config, model, label_smoothing, seed, tuple(pairs))
 
 

@@ -29,7 +29,7 @@ class Flexible(TranslationObjective):
     def _idle_keys(self) -> list[str]:
         sizes = {"encoder_tasks": len(self._depths(ENCODER)), "decoder_tasks": len(self._depths(DECODER))}
         return [
-            f"objective.{key} has no effect: there {'is' if size == 1 else 'are'} {size} to draw from"
+            f"objective.{key} has no effect: there {'is' if size == 1 else 'are'} {size} to choose from"
             for key, size in sizes.items()
             if (getattr(self.config, key) or 0) > size or (size == 1 and getattr(self.config, key))
         ]
@@ -61,4 +61,4 @@ class Flexible(TranslationObjective):
         if wanted is None or wanted >= len(depths):
             return depths
         order = keyed_uniform(self.seed, step, side, np.arange(len(depths))).argsort()
-        return [depths[place] for place in sorted(order[:wanted])]
+        return [depths[index] for index in sorted(order[:wanted])]

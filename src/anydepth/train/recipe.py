@@ -64,14 +64,14 @@ def _apply(content: dict[str, Any], change: str) -> None:
     if not equals or not key.strip():
         raise UserError(f"--set {change}: write key=value, for instance --set train.steps=2000")
     *sections, last = key.strip().split(".")
-    place = content
+    node = content
     for section in sections:
-        inner = place.setdefault(section, {})
+        inner = node.setdefault(section, {})
         if not isinstance(inner, dict):
             raise UserError(f"--set {change}: {section} is not a section")
-        place = inner
+        node = inner
     try:
-        place[last] = yaml.safe_load(value)
+        node[last] = yaml.safe_load(value)
     except yaml.YAMLError:
         raise UserError(f"--set {change}: the value is not valid YAML") from None
 
