@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from anydepth.depth import SubNetwork
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.model import Transformer
-from anydepth.model.bert_family import config_of, converted
+from anydepth.model.hf import convert_tensors, make_config
 
 LAYERS, WIDTH, HEADS, VOCABULARY, CLASSES = 6, 384, 12, 30522, 2
 # Shares of the tokens that go through 1, 2, ... 6 layers.
@@ -59,8 +59,8 @@ def _bert_config() -> BertConfig:
 
 
 def _same_weights(theirs: BertForSequenceClassification) -> Transformer:
-    tensors = converted(theirs.bert.state_dict(), theirs.config)
-    model = Transformer(config_of("bert", theirs.config, tensors), VOCABULARY, CLASSES).eval()
+    tensors = convert_tensors(theirs.bert.state_dict(), theirs.config)
+    model = Transformer(make_config("bert", theirs.config, tensors), VOCABULARY, CLASSES).eval()
     model.load_state_dict(tensors, strict=False)
     arrange_for_decoding(model)
     return model

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.infer.decoding import SearchOptions
 from anydepth.infer.search import search
 from anydepth.model import Transformer
-from anydepth.model.cutting import cut
+from anydepth.model.pruning import cut
 from anydepth.objectives import TranslationObjective, make_objective
 
 VOCABULARY, ROWS, LENGTH, OUTPUT = 4000, 16, 24, 24

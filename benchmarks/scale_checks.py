@@ -28,7 +28,7 @@ from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
-from anydepth.train.processes import Processes
+from anydepth.train.distributed import World
 from anydepth.train.trainer import Update
 
 VOCABULARY, LENGTH, ROWS = 8000, 30, 32
@@ -109,7 +109,7 @@ def _in_two(rank: int, port: int, folder: str) -> None:
     for sharded in (False, True):
         model = random_model(SIZE.width, (SIZE.encoder, SIZE.decoder), VOCABULARY)
         objective = make_objective(OBJECTIVES["one depth"], model.config, 0.1, seed=1)
-        update = Processes(rank, 2, sharded).wrapped(Update(model, objective), model, set())
+        update = World(rank, 2, sharded).wrap(Update(model, objective), model, set())
         optimiser = torch.optim.Adam(model.parameters())
         update(random_batch(4, LENGTH - 1, VOCABULARY), 1, (1.0, 1.0))[0].backward()
         optimiser.step()

@@ -13,7 +13,7 @@ from anydepth.config import TeacherConfig, VanillaConfig
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
-from anydepth.objectives import TranslationObjective, make_objective, make_teaching
+from anydepth.objectives import TranslationObjective, make_distillation, make_objective
 
 VOCABULARY, ROWS, LENGTH = 8000, 32, 24
 METHODS = {
@@ -57,7 +57,7 @@ def measure(width: int, repeats: int) -> None:
 def taught(student: Transformer, teacher: Transformer, options: dict[str, object]) -> TranslationObjective:
     objective = make_objective(VanillaConfig(), student.config, 0.1, seed=1)
     config = TeacherConfig.model_validate({"model": "random", **options})
-    objective.teaching = make_teaching(config, (teacher, DepthMenu.of([teacher.full])), objective)
+    objective.teaching = make_distillation(config, (teacher, DepthMenu.of([teacher.full])), objective)
     return objective
 
 

@@ -25,7 +25,7 @@ from anydepth.config import DataConfig, ModelConfig, TiedMultiConfig, TrainConfi
 from anydepth.data import BatchStream, Prepared, prepare
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.train.optim import learning_rate, make_optimisers
+from anydepth.train.optim import learning_rate_at, make_optimisers
 
 WARM_UP, UPDATES = 3, 15
 OURS: dict[str, tuple[VanillaConfig | TiedMultiConfig, str]] = {
@@ -66,7 +66,7 @@ def ours(name: str, options: argparse.Namespace, data: Prepared) -> float:
         batch = stream.at(0, step)
         objective(model, batch, step).total.backward()
         for one in optimisers:
-            one.set_rate(learning_rate(step, config))
+            one.set_learning_rate(learning_rate_at(step, config))
             one.clip(config.clip, one.norm())
             one.optimiser.step()
             one.optimiser.zero_grad(set_to_none=True)
@@ -130,7 +130,7 @@ def peer(options: argparse.Namespace, data: Prepared) -> float:
         output_dir=str(options.work / "peer"),
         per_device_train_batch_size=rows,
         max_steps=WARM_UP + UPDATES,
-        learning_rate=1e-3,
+        learning_rate_at=1e-3,
         label_smoothing_factor=0.1,
         train_sampling_strategy="group_by_length",
         max_grad_norm=1.0,

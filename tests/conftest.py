@@ -1,6 +1,7 @@
 """A toy language pair that a tiny model learns in seconds, and a model trained on it."""
 
 import io
+import logging
 import os
 import random
 import shutil
@@ -13,7 +14,6 @@ import forked
 import pytest
 import torch
 from filelock import FileLock
-from rich.console import Console
 from safetensors.torch import load_file
 
 # Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
@@ -192,9 +192,16 @@ def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     from anydepth.config.reading import read_recipe
     from anydepth.train.run import train
 
-    console = Console(file=io.StringIO(), width=200)
-    train(read_recipe(recipe, changes), run, console)
-    return console.file.getvalue()
+    log, messages = logging.getLogger("anydepth"), io.StringIO()
+    handler, level = logging.StreamHandler(messages), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        train(read_recipe(recipe, changes), run)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    return messages.getvalue()
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ import anydepth
 SOURCE = Path(anydepth.__file__).parent
 # A room imports from rooms before it, and from itself.
 ORDER = [
-    *("errors", "cpu", "rng", "files", "progress", "tensors"),
+    *("errors", "device", "rng", "files", "progress", "tensors"),
     *("config", "depth", "data", "model", "word_depths", "selectors"),
     *("infer", "engines", "artifact", "evaluate", "export", "serve"),
     *("objectives", "train", "fitting", "cli"),

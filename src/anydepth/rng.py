@@ -1,9 +1,9 @@
-"""Random numbers that depend on nothing but their key, so that any process can draw them for any sentence."""
+"""Random numbers that depend only on their key, so that any process can draw them for any sentence."""
 
 import numpy as np
 import numpy.typing as npt
 
-ENCODER, DECODER = 0, 1  # a key that tells the two sides' draws apart
+ENCODER, DECODER = 0, 1  # a key that separates the random numbers of the two sides
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

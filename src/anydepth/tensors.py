@@ -1,4 +1,4 @@
-"""Tensors on disk, in safetensors: no code is run on loading."""
+"""Writes tensors to disk in safetensors, which runs no code on loading."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from torch import Tensor
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     try:
         save_file({name: value.detach().contiguous() for name, value in tensors.items()}, path)
-    except SafetensorError as error:  # it hides the system's error, such as a full disk, in its message
+    except SafetensorError as error:  # the system's error, such as a full disk, is in its message
         number = re.search(r"os error (\d+)", str(error))
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-    path.chmod(0o666 & ~_umask())  # it makes files that only their owner can read
+    path.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
 
 
 def _umask() -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anydepth.depth.assignment import STRATEGIES, assign, divisors, menu_of, spread, warning_of_prime
+from anydepth.depth.assignment import STRATEGIES, assign, divisors, make_menu, prime_warning, spread
 from anydepth.errors import UserError
 
 BY_HAND_FOR_6 = {
@@ -87,7 +87,7 @@ def test_what_cannot_be_assigned() -> None:
 
 def test_primes_and_divisors() -> None:
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
-    assert [number for number in range(1, 14) if warning_of_prime(number)] == [3, 5, 7, 11, 13]
+    assert [number for number in range(1, 14) if prime_warning(number)] == [3, 5, 7, 11, 13]
 
 
 def test_spread_serves_any_depth() -> None:
@@ -99,7 +99,7 @@ def test_spread_serves_any_depth() -> None:
 
 
 def test_menu_has_every_pair_from_shallow_to_deep() -> None:
-    menu = menu_of(assign("seq", 2).chosen, assign("optimal", 3).chosen)
+    menu = make_menu(assign("seq", 2).chosen, assign("optimal", 3).chosen)
     assert menu.names == ["1-1", "1-3", "2-1", "2-3"]
     assert menu["2-1"].subnetwork.encoder == (0, 1)
     assert menu["1-3"].subnetwork.decoder == (0, 1, 2)

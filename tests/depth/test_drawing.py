@@ -1,7 +1,8 @@
 import pytest
 
 from anydepth.depth.assignment import STRATEGIES, assign
-from anydepth.depth.drawing import ASCII, draw, draw_small, listed, side_by_side
+from anydepth.depth.drawing import ASCII, draw, draw_map, draw_maps, draw_small, listed, side_by_side
+from anydepth.depth.maps import MAPS, layer_map
 
 
 def test_each_depth_is_a_row() -> None:
@@ -56,3 +57,22 @@ def test_drawings_flow() -> None:
     assert side_by_side(drawings, 8) == ["ab    d", "c", "", "ef"]
     assert side_by_side(drawings, 80) == ["ab    d     ef", "c"]
     assert side_by_side(drawings, 1) == ["ab", "c", "", "d", "", "ef"]
+
+
+def test_each_student_layer_is_a_row() -> None:
+    assert draw_map(layer_map("cross", 6, 2), 6, 80) == [
+        "    1 2 3 4 5 6",
+        "1   ■ · ■ · · ·  1, 3",
+        "2   · · · ■ · ■  4, 6",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize(("teacher", "student"), [(1, 1), (6, 2), (12, 3), (3, 12), (100, 7)])
+def test_maps_keep_to_the_width_and_show_every_layer(teacher: int, student: int, width: int) -> None:
+    lines = draw_maps(teacher, student, width)
+    assert all(len(line) <= width and line == line.rstrip() for line in lines)
+    used = sum(len(layers) for name in MAPS for layers in layer_map(name, teacher, student).values())
+    drawn = "".join(lines)
+    assert drawn.count("■") == used + 1  # one more where the words name it
+    assert drawn.count("·") == len(MAPS) * teacher * student - used

@@ -85,9 +85,9 @@ def test_layers_that_a_step_leaves_out_have_gradient_zero_in_dense_connections_t
     drop = LayerDropConfig(name="layerdrop", encoder_p=0.5, decoder_p=0.5)
     objective = make_objective(drop, config, 0.1, 1)
     batch = Batch.from_rows([[5, 6, 7, 8], [9, 10]], [[20, 21, 22], [23, 24, 25, 26]], place=(0, 3))
-    passes = objective.run(model, batch, 1)
+    outputs = objective.forward_outputs(model, batch, 1)
     objective(model, batch, 1).total.backward()
-    for stack, used in zip((model.encoder, model.decoder), passes.layers, strict=True):
+    for stack, used in zip((model.encoder, model.decoder), outputs.layers, strict=True):
         assert 0 < len(used) < len(stack.layers)
         for index in range(len(stack.layers)):
             row, norm = stack.dense.rows[index + 1], stack.dense.norms[index + 1]

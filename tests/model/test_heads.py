@@ -8,7 +8,7 @@ from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.model.heads import pooled
+from anydepth.model.transformer import pool
 
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 3, "decoder_layers": 0, "dropout": 0.0}
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
@@ -22,18 +22,18 @@ def made(classes: int = 0, **options: object) -> Transformer:
 
 def test_pooling_by_hand():
     x_bsd = torch.tensor([[[1.0, -4.0], [3.0, -2.0]], [[-1.0, 5.0], [-3.0, -9.0]]])
-    assert pooled(x_bsd, None).tolist() == [[3.0, 0.0, 2.0, 0.0, 1.0], [0.0, 5.0, 0.0, 0.0, 1.0]]
+    assert pool(x_bsd, None).tolist() == [[3.0, 0.0, 2.0, 0.0, 1.0], [0.0, 5.0, 0.0, 0.0, 1.0]]
 
 
 def test_padding_is_not_pooled():
     x_bsd = torch.tensor([[[1.0, -4.0], [3.0, -2.0]], [[-1.0, 5.0], [7.0, 9.0]]])
     padding_bs = torch.tensor([[False, False], [False, True]])
-    assert pooled(x_bsd, padding_bs).tolist() == [[3.0, 0.0, 2.0, 0.0, 1.0], [0.0, 5.0, 0.0, 5.0, 1.0]]
+    assert pool(x_bsd, padding_bs).tolist() == [[3.0, 0.0, 2.0, 0.0, 1.0], [0.0, 5.0, 0.0, 5.0, 1.0]]
 
 
 def test_what_stands_at_padding_gets_no_gradient():
     x_bsd = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    pooled(x_bsd, PADDING).sum().backward()
+    pool(x_bsd, PADDING).sum().backward()
     assert x_bsd.grad[PADDING].eq(0).all()
     assert x_bsd.grad.isfinite().all()
     assert x_bsd.grad[~PADDING].abs().sum() > 0
@@ -134,7 +134,7 @@ def test_learnt_places_are_added_and_refuse_more_text_than_there_are():
     model = made(positions="learnt", max_length=5)
     embedded = model._embed(model.source_embedding, SOURCE, 0)
     torch.testing.assert_close(embedded, model.source_embedding.weight[SOURCE] + model.positions.weight)
-    with pytest.raises(UserError, match=r"6 sub-words are more than the model takes \(5\)"):
+    with pytest.raises(UserError, match=r"6 subwords are more than the model takes \(5\)"):
         model.encode(torch.full((1, 6), 7), model.full)
 
 

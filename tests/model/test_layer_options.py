@@ -144,12 +144,12 @@ def test_cached_equals_uncached(options, shared, batch):
 def test_several_choices_give_what_each_gives_alone(options, batch):
     model = made(**options)
     choices = [(0,), (0, 2), (0, 1, 2), (1, 2), (0, 1), (0, 2)]
-    encoded = model.encode_each(batch.source, choices, batch.source_padding, watch=True)
+    encoded = model.encode_each(batch.source, choices, batch.source_padding, with_attention=True)
     memory = model.memory(encoded[2][-1])
     decoded = model.decode_each(batch.target_in, memory, choices, batch.source_padding)
     for layers, states, outputs in zip(choices, encoded, decoded, strict=True):
         sub = SubNetwork(layers, layers)
-        alone = model.encode(batch.source, sub, batch.source_padding, watch=True)
+        alone = model.encode(batch.source, sub, batch.source_padding, with_attention=True)
         decoded_alone = model.decode(batch.target_in, memory, sub, batch.source_padding)
         theirs = [*states, *states.attention, *outputs]
         for one, other in zip(theirs, [*alone, *alone.attention, *decoded_alone], strict=True):

@@ -254,7 +254,7 @@ def test_depths_that_the_model_says_itself(absorbed):
 
 
 def test_a_model_that_knows_no_depths_asks_for_them():
-    with pytest.raises(UserError, match="give depths"):
+    with pytest.raises(UserError, match="no halting unit: give the depths"):
         made().encode(texts()[0], BY_WORD)
 
 
@@ -265,13 +265,13 @@ def test_what_is_active_by_hand():
     first, second, third = (packing.at(place) for place in range(3))
     assert first.rows_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
     assert (first.counts, first.lengths, first.sentences_l) == ([4, 2, 3], [4, 2, 3], None)
-    assert first.places_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
+    assert first.positions_a.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10]
     assert first.attend[:, 0, 0].tolist() == [[True] * 4, [True, True, False, False], [True, True, True, False]]
     assert second.rows_a.tolist() == [0, 2, 8, 9, 10]
     assert (second.counts, second.lengths, second.sentences_l.tolist()) == ([2, 3], [4, 3], [0, 2])
-    assert second.places_a.tolist() == [0, 1, 3, 4, 5]
+    assert second.positions_a.tolist() == [0, 1, 3, 4, 5]
     assert third.rows_a.tolist() == [0, 9]
-    assert third.places_a is None
+    assert third.positions_a is None
     assert third.counts == [1, 1]
     assert Packing(torch.tensor([[1, 2], [2, 1]]), None, CPU).at(0) is None
 
@@ -280,5 +280,5 @@ def test_what_is_active_is_told_where_the_states_are():
     """Depths from a table are on the CPU, wherever the model is."""
     depths_bs = torch.tensor([[1, 2, 0], [2, 2, 1], [1, 1, 1]])
     active = Packing(depths_bs, depths_bs == 0, torch.device("meta")).at(1)
-    told = (active.rows_a, active.sentences_l, active.places_a, active.attend)
+    told = (active.rows_a, active.sentences_l, active.positions_a, active.attend)
     assert {one.device.type for one in told} == {"meta"}

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from anydepth.objectives import cross_entropy as module
-from anydepth.objectives.cross_entropy import Soft, cross_entropy
+from anydepth.objectives.cross_entropy import SoftTargets, cross_entropy
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_equals_torch_with_gradients(monkeypatch, generator, smoothing, temperat
     of_soft[:, ::7] = 0
     weight[:, ::5] = 0  # some learn from the teacher alone, and each 35th from nobody
     taught = torch.randn(150, 8, generator=generator), torch.randn(23, 8, generator=generator)
-    soft = None if temperature is None else Soft(*taught, of_soft, temperature)
+    soft = None if temperature is None else SoftTargets(*taught, of_soft, temperature)
 
     found = cross_entropy(features, matrix, target, weight, smoothing, soft)
     ours = torch.autograd.grad(3 * found.total, [features, matrix])
@@ -50,7 +50,7 @@ def test_where_nothing_counts_the_gradient_is_zero(generator):
     features = torch.randn(1, 5, 4, generator=generator, requires_grad=True)
     matrix = torch.randn(7, 4, generator=generator, requires_grad=True)
     nothing = torch.zeros(1, 5)
-    soft = Soft(features.detach()[0], matrix.detach(), nothing)
+    soft = SoftTargets(features.detach()[0], matrix.detach(), nothing)
     total = cross_entropy(features, matrix, torch.arange(5), nothing, 0.1, soft).total
     assert all(float(g.abs().sum()) == 0 for g in torch.autograd.grad(total, [features, matrix]))
 

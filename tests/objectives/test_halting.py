@@ -13,7 +13,7 @@ from anydepth.objectives.halting import first_right_exit
 
 LAYERS = 3
 PLAIN = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=LAYERS, decoder_layers=0, dropout=0.0, max_length=32)
-CONFIG = OBJECTIVES["halting"].fitted(HaltingConfig(name="halting"), PLAIN)
+CONFIG = OBJECTIVES["halting"].adapt_model(HaltingConfig(name="halting"), PLAIN)
 
 
 @pytest.fixture

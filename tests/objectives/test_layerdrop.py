@@ -33,7 +33,7 @@ def loss_alone(model, batch, sub):
 def test_the_loss_is_that_of_the_drawn_sub_network_and_the_others_get_zero_gradients(model):
     objective, batch = layerdrop(encoder_p=0.5, decoder_p=0.5), Batch.from_rows(*ROWS, place=(0, 3))
     for step in range(6):
-        sub = objective.draw(batch, step)
+        sub = objective.sample(batch, step)
         expected = loss_alone(model, batch, sub)
         model.zero_grad()
         loss = objective(model, batch, step)
@@ -48,7 +48,7 @@ def test_the_loss_is_that_of_the_drawn_sub_network_and_the_others_get_zero_gradi
 def test_each_layer_is_left_out_with_its_chance():
     objective = layerdrop(encoder_p=0.25, decoder_p=0.5)
     draws = [
-        objective.draw(Batch.from_rows(*ROWS, place=(0, number)), step) for step in range(400) for number in (0, 1)
+        objective.sample(Batch.from_rows(*ROWS, place=(0, number)), step) for step in range(400) for number in (0, 1)
     ]
     for layer in range(6):
         share = sum(layer not in sub.encoder for sub in draws) / len(draws)
@@ -64,10 +64,10 @@ def test_draws_follow_seed_step_and_place_of_the_batch():
     objective = layerdrop(encoder_p=0.5, decoder_p=0.5)
     here, there = Batch.from_rows(*ROWS, place=(0, 1)), Batch.from_rows([[5]], [[6]], place=(0, 1))
     others = [Batch.from_rows(*ROWS, place=place) for place in ((0, 2), (1, 1))]  # (1, 1): when a step spans two epochs
-    assert [objective.draw(here, s) for s in range(20)] == [objective.draw(there, s) for s in range(20)]
+    assert [objective.sample(here, s) for s in range(20)] == [objective.sample(there, s) for s in range(20)]
     for other in others:
-        assert [objective.draw(here, s) for s in range(20)] != [objective.draw(other, s) for s in range(20)]
-    assert [objective.draw(here, s) for s in range(20)] != [layerdrop(2).draw(here, s) for s in range(20)]
+        assert [objective.sample(here, s) for s in range(20)] != [objective.sample(other, s) for s in range(20)]
+    assert [objective.sample(here, s) for s in range(20)] != [layerdrop(2).sample(here, s) for s in range(20)]
 
 
 def test_without_dropping_it_is_the_vanilla_loss(model):

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from anydepth.config import TeacherConfig
-from anydepth.objectives.matching import Match, match_attention
+from anydepth.objectives.distillation import LayerMatch, match_attention
 
 LAYERS = {1: torch.tensor([[1.0, 2.0]]), 2: torch.tensor([[3.0, -1.0]]), 3: torch.tensor([[0.0, 4.0]])}
 LITERAL = {"project": "teacher", "distance": "square"}  # as the paper has it
 
 
 def match(layers, teacher=2, student=2, **options):
-    return Match(TeacherConfig(model="elsewhere", **options), layers, len(LAYERS), (teacher, student))
+    return LayerMatch(TeacherConfig(model="elsewhere", **options), layers, len(LAYERS), (teacher, student))
 
 
 def state(*values):

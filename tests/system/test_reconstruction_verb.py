@@ -111,7 +111,7 @@ def test_occurrences_are_of_texts_cut_alike(table, tmp_path):
         "train": {"steps": 1, "threads": 1, "valid_every": 1, "checkpoint_every": 1, "average": 1},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
-    with pytest.raises(UserError, match=r"cut at 20 sub-words, .* data\.max_tokens is 19"):
+    with pytest.raises(UserError, match=r"cut at 20 subwords, .* data\.max_tokens is 19"):
         run_recipe(tmp_path / "recipe.yaml", tmp_path / "run")
     run_recipe(tmp_path / "recipe.yaml", tmp_path / "run", "data.max_tokens=20")
 

@@ -77,7 +77,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, whole, tmp_p
     next(one for one in workers if one.environ()["RANK"] == victim).send_signal(signal.SIGKILL)
     said = "".join(process.communicate()[1].decode() for process in begun)
     assert [process.returncode for process in begun] == [0] * machines, said[-3000:]
-    assert "going on from step" in said
+    assert "resuming from step" in said
     assert steps_logged(run) == list(range(1, 61))  # none twice, none missing
     expected = weights_of(whole)
     for name, value in weights_of(run).items():

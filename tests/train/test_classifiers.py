@@ -19,7 +19,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.files import sha256_of
 from anydepth.model import Transformer
-from anydepth.train.foundations import Start
+from anydepth.train.base_models import Start
 from anydepth.word_depths.table import WordDepths
 
 pytestmark = pytest.mark.slow
@@ -266,7 +266,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(labelled_recipe, tmp_path)
     assert all(torch.equal(one[name], other[name]) for name in one)
     tables = [(tmp_path / run / "model" / "word-depths.json").read_bytes() for run in ("whole", "parts")]
     assert tables[0] == tables[1]
-    with pytest.raises(UserError, match=r"begun with another objective\.scale"):
+    with pytest.raises(UserError, match=r"started with another objective\.scale"):
         run_recipe(labelled_recipe, tmp_path / "parts", *settings, "train.steps=8", "objective.scale=2.0")
 
 
@@ -347,7 +347,7 @@ def test_a_wrong_table_does_not_spoil_the_run(labelled_recipe, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["model.decoder_layers=2"], "labelled texts are for an encoder alone"),
+        (["model.decoder_layers=2"], "labelled texts are for an encoder-only model"),
         (["objective={name: flexible}"], "flexible needs a decoder"),
         (["model.residual=dlcl", BY_WORD], "dense connections"),
         (["model.residual=dlcl", "objective={name: halting}"], "dense connections"),

@@ -12,16 +12,16 @@ from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.model import Transformer
 from anydepth.train.checkpoint import saved_steps
-from anydepth.train.divergence import Gradients, divergence, layer_norms
+from anydepth.train.logging import GradientNorms, divergence_error, layer_norms
 
 inf = math.inf
 
 
 def test_whose_gradient_is_to_blame():
-    seen = Gradients()
+    seen = GradientNorms()
     assert seen.largest({}) is None
-    seen.note(50, {"encoder.1": 1.0, "decoder.1": 0.5, "decoder.2": 3.0})
-    seen.note(100, {"encoder.1": 1.0, "decoder.1": inf, "decoder.2": 4.0})
+    seen.record(50, {"encoder.1": 1.0, "decoder.1": 0.5, "decoder.2": 3.0})
+    seen.record(100, {"encoder.1": 1.0, "decoder.1": inf, "decoder.2": 4.0})
     assert seen.step == 50
     # From the loss down to the first broken layer all is well: that one is named, not those below it.
     assert seen.largest({"encoder.1": math.nan, "decoder.1": inf, "decoder.2": 4.0})[0] == "decoder.1"
@@ -33,7 +33,7 @@ def test_whose_gradient_is_to_blame():
     assert seen.largest({"encoder.1": 1e30, "decoder.1": 2.0, "decoder.2": 2.0}) == ("encoder.1", "1e+30")
     # The gradients are gone, as after an update.
     assert seen.largest({"encoder.1": 0.0, "decoder.1": 0.0, "decoder.2": 0.0})[0] == "decoder.2"
-    said = str(divergence("by step 112", (name, words), "rest"))
+    said = str(divergence_error("by step 112", (name, words), "rest"))
     assert said.startswith("training diverged by step 112")
     assert "decoder layer 2" in said
     assert said.endswith("rest")
@@ -66,7 +66,7 @@ def test_a_run_that_diverges_keeps_what_was_saved(toy_recipe, tmp_path):
     assert saved_steps(run) == [5, 10]
     assert {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()} == before
     set_rate(run, 1e-2, 1.0)
-    assert "going on from step 10" in run_recipe(toy_recipe, run, *healthy, "train.steps=15")
+    assert "resuming from step 10" in run_recipe(toy_recipe, run, *healthy, "train.steps=15")
     assert all(record["kind"] != "diverged" for record in read_log(run))
 
 

@@ -75,7 +75,7 @@ def test_a_resumed_run_no_longer_needs_its_start_and_equals_an_uninterrupted_one
     run_recipe(toy_recipe, tmp_path / "whole", *changes)
     run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
     shutil.rmtree(start)
-    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
+    assert "resuming from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *changes)
     whole, parts = (average_checkpoints(tmp_path / name, [8]) for name in ("whole", "parts"))
     for name in whole:
         assert torch.equal(whole[name], parts[name]), name
@@ -108,15 +108,15 @@ def test_a_start_that_has_changed_is_refused_and_a_finished_run_needs_none(toy_r
 
     (run / "finished.json").unlink()  # as if it had been killed before its first checkpoint
     save_changed(toy_run, start)
-    with pytest.raises(UserError, match="init_from is no longer the model"):
+    with pytest.raises(UserError, match="init_from is not the model"):
         run_recipe(toy_recipe, run, *changes)
 
 
 def test_keys_without_effect_are_noted(toy_recipe, tmp_path):
     objective = "objective={name: flexible, sides: decoder, encoder_tasks: 1, decoder_tasks: 50}"
     said = run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=1", objective)
-    assert "objective.encoder_tasks has no effect: there is 1 to draw from" in said
-    assert "objective.decoder_tasks has no effect: there are 2 to draw from" in said
+    assert "objective.encoder_tasks has no effect: there is 1 to choose from" in said
+    assert "objective.decoder_tasks has no effect: there are 2 to choose from" in said
 
 
 def test_layerdrop_draws_for_every_accumulated_batch(toy_recipe, tmp_path):

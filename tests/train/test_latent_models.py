@@ -37,7 +37,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
     settings = [*DEEP, *SHORT, LATENT, "train.schedule=inverse-sqrt"]
     run_recipe(toy_recipe, tmp_path / "whole", *settings, "train.steps=7")
     run_recipe(toy_recipe, tmp_path / "parts", *settings, "train.steps=3")
-    assert "going on from step 3" in run_recipe(toy_recipe, tmp_path / "parts", *settings, "train.steps=7")
+    assert "resuming from step 3" in run_recipe(toy_recipe, tmp_path / "parts", *settings, "train.steps=7")
     for name, value in weights_of(tmp_path / "whole").items():
         assert torch.equal(value, weights_of(tmp_path / "parts")[name]), name
     one, other = (gates_at(tmp_path / name, 7) for name in ("whole", "parts"))

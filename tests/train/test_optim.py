@@ -5,7 +5,7 @@ from anydepth.config import TrainConfig
 from anydepth.objectives.base import ParameterGroup
 from anydepth.train.optim import (
     Muon,
-    learning_rate,
+    learning_rate_at,
     make_optimisers,
     optimiser_tensors,
     orthogonalise,
@@ -15,28 +15,30 @@ from anydepth.train.optim import (
 
 def test_inverse_sqrt_by_hand():
     config = TrainConfig(rate=0.004, warmup=100, schedule="inverse-sqrt", steps=10_000)
-    assert learning_rate(1, config) == pytest.approx(0.00004)
-    assert learning_rate(100, config) == pytest.approx(0.004)
-    assert learning_rate(400, config) == pytest.approx(0.002)
+    assert learning_rate_at(1, config) == pytest.approx(0.00004)
+    assert learning_rate_at(100, config) == pytest.approx(0.004)
+    assert learning_rate_at(400, config) == pytest.approx(0.002)
 
 
 def test_linear_would_reach_zero_after_the_last_step():
     config = TrainConfig(rate=0.004, warmup=100, schedule="linear", steps=299)
-    assert learning_rate(50, config) == pytest.approx(0.002)
-    assert learning_rate(200, config) == pytest.approx(0.002)
-    assert learning_rate(299, config) == pytest.approx(0.00002)
+    assert learning_rate_at(50, config) == pytest.approx(0.002)
+    assert learning_rate_at(200, config) == pytest.approx(0.002)
+    assert learning_rate_at(299, config) == pytest.approx(0.00002)
 
 
 def test_stable_then_decaying():
     config = TrainConfig(rate=0.004, warmup=100, schedule="wsd", decay=0.2, steps=1000)
-    assert [learning_rate(step, config) for step in (50, 100, 500, 800)] == pytest.approx([0.002, 0.004, 0.004, 0.004])
-    assert learning_rate(901, config) == pytest.approx(0.002)
-    assert learning_rate(1000, config) == pytest.approx(0.00002)
+    assert [learning_rate_at(step, config) for step in (50, 100, 500, 800)] == pytest.approx(
+        [0.002, 0.004, 0.004, 0.004]
+    )
+    assert learning_rate_at(901, config) == pytest.approx(0.002)
+    assert learning_rate_at(1000, config) == pytest.approx(0.00002)
 
 
 def test_no_warmup():
-    assert learning_rate(2, TrainConfig(rate=0.1, warmup=0, schedule="linear", steps=9)) == pytest.approx(0.08)
-    assert learning_rate(4, TrainConfig(rate=0.1, warmup=0)) == pytest.approx(0.05)
+    assert learning_rate_at(2, TrainConfig(rate=0.1, warmup=0, schedule="linear", steps=9)) == pytest.approx(0.08)
+    assert learning_rate_at(4, TrainConfig(rate=0.1, warmup=0)) == pytest.approx(0.05)
 
 
 def test_only_matrices_decay():
@@ -44,7 +46,7 @@ def test_only_matrices_decay():
     (all_of_them,) = make_optimisers(named, [], TrainConfig(weight_decay=0.5))
     for parameter in named.values():
         parameter.grad = torch.zeros_like(parameter)
-    all_of_them.set_rate(0.1)
+    all_of_them.set_learning_rate(0.1)
     all_of_them.optimiser.step()
     assert named["matrix"].tolist() == [[pytest.approx(0.95)] * 2] * 2
     assert named["bias"].tolist() == [1, 1]
@@ -60,7 +62,7 @@ def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
     assert gates.norm().item() == pytest.approx(5.0)
     gates.clip(1.0, gates.norm())
     assert named["gate"].grad.tolist() == pytest.approx([0.6, -0.8], abs=1e-5)
-    gates.set_rate(0.005)
+    gates.set_learning_rate(0.005)
     gates.optimiser.step()
     assert named["gate"].tolist() == pytest.approx([-0.02, 0.02], rel=1e-5)
     kept = {name: value.clone() for name, value in optimiser_tensors([rest, gates]).items()}
@@ -125,7 +127,7 @@ def test_muon_is_for_matrices_inside_layers_and_adam_for_the_rest():
     muon, adam = make_optimisers(named, [], config)
     assert list(muon.named) == ["encoder.layers.0.ffn_up.weight"]
     assert isinstance(adam.optimiser, torch.optim.AdamW)
-    muon.set_rate(0.01)
+    muon.set_learning_rate(0.01)
     assert muon.optimiser.param_groups[0]["lr"] == pytest.approx(0.03)
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)

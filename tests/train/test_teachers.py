@@ -49,7 +49,7 @@ def test_projections_are_resumed_exactly(toy_recipe, toy_run, tmp_path, teacher)
     run_recipe(toy_recipe, tmp_path / "whole", *common, first)
     run_recipe(toy_recipe, tmp_path / "parts", *common, first, "train.steps=4")
     before = load_tensors(tmp_path / "parts", 4, "objective")
-    assert "going on from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *common, then)
+    assert "resuming from step 4" in run_recipe(toy_recipe, tmp_path / "parts", *common, then)
     whole, parts = (load_tensors(tmp_path / name, 8, "objective") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys() == before.keys() != set()
     for name in whole:
@@ -87,7 +87,7 @@ def test_the_teacher_must_stay_the_same_and_a_finished_student_needs_none(toy_re
     (run / "teacher.json").unlink()
     run_recipe(toy_recipe, run, *changes, "train.steps=9")
     save_changed(toy_run, teacher)
-    with pytest.raises(UserError, match=r"teacher\.model is no longer the model"):
+    with pytest.raises(UserError, match=r"teacher\.model is not the model"):
         run_recipe(toy_recipe, run, *changes, "train.steps=10")
 
 

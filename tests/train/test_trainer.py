@@ -48,7 +48,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
     whole = tmp_path / "whole-sqrt"
     run_recipe(toy_recipe, whole, *SHORT, "train.schedule=inverse-sqrt")
     said = run_recipe(toy_recipe, first, *SHORT, "train.schedule=inverse-sqrt")
-    assert "going on from step 8" in said
+    assert "resuming from step 8" in said
     assert_same_weights(weights_of(first), weights_of(whole))
     steps = [record["step"] for record in read_log(first)]
     assert steps == sorted(steps)
@@ -120,7 +120,7 @@ def test_patience_stops_early_and_takes_the_checkpoints_up_to_the_best(toy_recip
         toy_recipe, tmp_path / "run", "train.steps=5000", "train.rate=1.0e-9", "train.warmup=0", "train.patience=2",
         "train.valid_every=5", "train.checkpoint_every=5", "train.average=2",
     )  # fmt: skip
-    assert "nothing better in 2 validations" in said
+    assert "no improvement in 2 validations" in said
     finished = json.loads((tmp_path / "run/finished.json").read_text())
     assert finished["averaged"] == [5]  # nothing is learnt at this rate: the first validation stays the best
     assert saved_steps(tmp_path / "run")[-1] == 15
@@ -240,7 +240,7 @@ def test_a_damaged_run_folder_is_explained(toy_recipe, toy_run, tmp_path, name, 
 
 
 def test_a_changed_recipe_is_refused_by_key(toy_recipe, toy_run):
-    with pytest.raises(UserError, match=r"begun with another train.rate, model.dropout|model.dropout, train.rate"):
+    with pytest.raises(UserError, match=r"started with another train.rate, model.dropout|model.dropout, train.rate"):
         run_recipe(toy_recipe, toy_run, "train.rate=0.5", "model.dropout=0.2")
 
 

@@ -39,7 +39,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(two_targets, tmp_path, sam
     said = run_recipe(two_targets, tmp_path / "parts", *settings, "train.steps=4")
     assert "train fr-en: read 1,500" in said
     assert "valid fr-EN: read" in said
-    assert "going on from step 4" in run_recipe(two_targets, tmp_path / "parts", *settings, "train.steps=8")
+    assert "resuming from step 4" in run_recipe(two_targets, tmp_path / "parts", *settings, "train.steps=8")
     one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
     state = json.loads((tmp_path / "whole/checkpoints/step-000000008/state.json").read_text())["state"]
@@ -51,7 +51,7 @@ def test_another_list_of_pairs_is_another_run(two_targets, tmp_path):
     settings = [*SHORT, "objective={name: vanilla}", "train.steps=4"]
     run_recipe(two_targets, tmp_path / "run", *settings)
     pairs = yaml.safe_load(two_targets.read_text())["data"]["pairs"]
-    with pytest.raises(UserError, match=r"begun with another data\.pairs"):
+    with pytest.raises(UserError, match=r"started with another data\.pairs"):
         run_recipe(two_targets, tmp_path / "run", *settings, f"data.pairs={yaml.safe_dump(pairs[::-1])}")
 
 

@@ -10,33 +10,32 @@ import time
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
-from anydepth.train.processes import join
+from anydepth.train.distributed import init_distributed
 from anydepth.train.run import train
 
 cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
 for case in cases:
     recipe = read_recipe(Path(case["recipe"]), case["changes"])
-    train(recipe, Path(case["run"]), Console(stderr=True))
+    train(recipe, Path(case["run"]))
 
-processes, _ = join("cpu", shard=False)
+world, _ = init_distributed("cpu", shard=False)
 apart = Path(sys.argv[2])
 try:
-    train(read_recipe(apart / "recipe.yaml", []), apart / str(processes.rank), Console(quiet=True))
+    train(read_recipe(apart / "recipe.yaml", []), apart / str(world.rank))
 except UserError as error:
-    print(f"process {processes.rank}: {error}", file=sys.stderr)
+    print(f"process {world.rank}: {error}", file=sys.stderr)
 
 weights = [torch.linspace(-1, 1, 1_000_000), torch.ones(3)]
-processes.check_alike(weights)
-weights[0][7] += processes.rank * 0.001
+world.check_in_sync(weights)
+weights[0][7] += world.rank * 0.001
 try:
-    processes.check_alike(weights)
+    world.check_in_sync(weights)
 except UserError as error:
-    print(f"process {processes.rank}: {error}", file=sys.stderr)
+    print(f"process {world.rank}: {error}", file=sys.stderr)
 
-time.sleep(2 * processes.rank)
+time.sleep(2 * world.rank)
 recipe = read_recipe(Path(cases[-1]["recipe"]), cases[-1]["changes"])
-print(f"process {processes.rank} found {train(recipe, Path(cases[-1]['run']), Console(quiet=True))}", file=sys.stderr)
+print(f"process {world.rank} found {train(recipe, Path(cases[-1]['run']))}", file=sys.stderr)

@@ -36,13 +36,13 @@ from anydepth.artifact.folder import (
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
+from anydepth.device import choose_device
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, sha256_of, write_atomically
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.languages import LanguagePair
 from anydepth.infer.layout import arrange_for_decoding
 from anydepth.infer.translator import Translator
-from anydepth.model.device import choose_device
 from anydepth.selectors.learned import load_selector
 from anydepth.tensors import write_tensors
 from anydepth.word_depths.table import TokenDepths, WordDepths

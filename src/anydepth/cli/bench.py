@@ -32,7 +32,7 @@ def bench(
     """Time every engine at every depth on this machine, side by side: milliseconds per sentence, greedy search."""
     from rich.progress import Progress
 
-    from anydepth.cpu import cores
+    from anydepth.device import cores
     from anydepth.export.bench import bench as carry_out
     from anydepth.export.bench import load_engines
     from anydepth.export.sample import find_sample

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anydepth.cli.options import stderr
-from anydepth.depth.assignment import STRATEGIES, Assignment, assign, warning_of_prime
+from anydepth.depth.assignment import STRATEGIES, Assignment, assign, prime_warning
 from anydepth.depth.drawing import Marks, draw, draw_small, marks_for, side_by_side
 from anydepth.errors import UserError
 
@@ -30,7 +30,7 @@ def depths(
         lines = _compared([assign(name, layers) for name in STRATEGIES], width, marks)
     else:
         lines = _drawn(assign(strategy, layers), width, marks)
-    if warning := warning_of_prime(layers):
+    if warning := prime_warning(layers):
         stderr.print(f"warning: {warning}")
     print("\n".join(lines))
 

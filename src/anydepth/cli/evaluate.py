@@ -68,13 +68,13 @@ def evaluate(
     """Measure how well, how deep and how fast texts are classified. With --out it leaves a report."""
     import torch
 
+    from anydepth.device import choose_device
     from anydepth.evaluate.classification import evaluate as run_evaluation
     from anydepth.evaluate.classification_plan import EvaluationOptions
     from anydepth.evaluate.classification_record import record_evaluation
     from anydepth.evaluate.classification_report import RECORD, write_evaluation
     from anydepth.evaluate.classification_table import print_evaluation
     from anydepth.evaluate.labelled_members import LabelledTexts
-    from anydepth.model.device import choose_device
 
     options = EvaluationOptions(
         depth,

@@ -54,7 +54,7 @@ def export(
     In float32 each translation of the sample must have the same tokens as the source model's, save where two were
     as likely, or nothing is written. With other numbers the difference in BLEU is printed.
     """
-    from anydepth.cpu import cores
+    from anydepth.device import cores
     from anydepth.errors import UserError
     from anydepth.export.export import ExportRequest
     from anydepth.export.export import export as carry_out

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.depth.drawing import marks_for
-from anydepth.depth.map_drawing import draw_maps
+from anydepth.depth.drawing import draw_maps, marks_for
 
 
 def maps(

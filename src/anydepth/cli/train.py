@@ -41,7 +41,7 @@ def train(
     for name, one in recipes:
         if name:
             stderr.print(f"== {out / name} ==")
-        carry_out(one, out / name, stderr)
+        carry_out(one, out / name)
 
 
 def _members(seeds: int, folds: int | None) -> Iterator[tuple[str, list[str]]]:

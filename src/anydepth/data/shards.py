@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.cpu import cores
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
 from anydepth.data.parts import SIDES, Part, counter, write_pairs
 from anydepth.data.tokenizer import Tokenizer
+from anydepth.device import cores
 from anydepth.errors import UserError
 
 Ids = NDArray[np.unsignedinteger[Any]]

@@ -1,4 +1,4 @@
-"""What may run: sub-networks and the menu of those a model is good at."""
+"""Sub-networks, and the menu of those that a model offers."""
 
 from anydepth.depth.menu import DepthMenu, MenuEntry
 from anydepth.depth.subnetwork import SubNetwork, parse_depth

@@ -19,8 +19,8 @@ def divisors(layers: int) -> list[int]:
     return [d for d in range(1, layers + 1) if layers % d == 0]
 
 
-def warning_of_prime(layers: int) -> str | None:
-    """What a user should know of a stack that has hardly any depths; with 2 layers, 1 and 2 are all there could be."""
+def prime_warning(layers: int) -> str | None:
+    """A warning for a prime number of layers, which has hardly any depths; 2 is fine."""
     if len(divisors(layers)) != 2 or layers == 2:
         return None
     near = range(layers - 2, layers + 3)
@@ -36,7 +36,7 @@ def _head(total: int) -> dict[int, Layers]:
 
 
 def _seq(total: int) -> dict[int, Layers]:
-    """Go on, from shallow to deep, where the depth before it stopped; after the last layer comes the first."""
+    """From shallow to deep, each depth continues where the one before stopped; after the last layer comes the first."""
     found, start = {}, 0
     for d in divisors(total):
         found[d] = tuple((start + i) % total for i in range(d))
@@ -57,7 +57,7 @@ def _middle_left(total: int) -> dict[int, Layers]:
 def _optimal(total: int) -> dict[int, Layers]:
     """From deep to shallow, in each chunk the layer nearest its middle that no depth has used yet.
 
-    A depth for which some chunk has no such layer waits; when all that are left wait, every layer is free again.
+    A depth waits if some chunk has no such layer; when all remaining depths wait, every layer is free again.
     """
     found: dict[int, Layers] = {}
     waiting = divisors(total)[::-1]
@@ -101,7 +101,7 @@ STRATEGIES: dict[str, Callable[[int], dict[int, Layers]]] = {
 
 
 def spread(total: int, depth: int) -> Layers:
-    """`depth` layers spread evenly from the first on, for any depth: what remains of a stack that LayerDrop trained."""
+    """`depth` layers spread evenly from the first on, for any depth: how a LayerDrop model is pruned."""
     return tuple(i * total // depth for i in range(depth))
 
 
@@ -127,7 +127,7 @@ class Assignment:
 
     @property
     def task_balance(self) -> float:
-        """TB (Eq. 5, with D - 1 below as in the paper's Table 3): how unevenly depths burden the layers; 0 is even."""
+        """TB (Eq. 5, with divisor D - 1 as in the paper's Table 3): how unevenly depths use the layers; 0 is even."""
         return stdev(self.tasks_per_layer) if self.total > 1 else 0.0
 
     @property
@@ -145,7 +145,7 @@ def assign(strategy: str, total: int) -> Assignment:
     return Assignment(strategy, total, STRATEGIES[strategy](total))
 
 
-def menu_of(encoder: dict[int, Layers], decoder: dict[int, Layers]) -> DepthMenu:
+def make_menu(encoder: dict[int, Layers], decoder: dict[int, Layers]) -> DepthMenu:
     """Every encoder depth with every decoder depth, shallow to deep."""
     pairs = ((encoder[n], decoder[m]) for n in sorted(encoder) for m in sorted(decoder))
     return DepthMenu.of(SubNetwork(tuple(sorted(n)), tuple(sorted(m))) for n, m in pairs)

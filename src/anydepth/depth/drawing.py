@@ -1,10 +1,12 @@
-"""Layers as pictures made of text: those of each depth, or any other rows of layers."""
+"""Pictures made of text: the layers of each depth, and the teacher layers that each student layer learns from."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from textwrap import wrap
 
 from anydepth.depth.assignment import Assignment, Layers
+from anydepth.depth.maps import MAPS, LayerMap, layer_map
 
 GAP = "  "
 RULER_STEP = 10
@@ -13,7 +15,7 @@ LEAST_SPACE_FOR_A_LIST = 12
 
 @dataclass(frozen=True)
 class Marks:
-    """How a layer looks that a row uses, and one that it leaves out."""
+    """The characters for a layer that is used and one that is not."""
 
     used: str
     unused: str
@@ -24,7 +26,7 @@ ASCII = Marks("#", ".")
 
 
 def marks_for(encoding: str | None) -> Marks:
-    """Blocks where the encoding of the output has them."""
+    """Block characters if the output encoding has them, else ASCII."""
     try:
         (BLOCKS.used + BLOCKS.unused).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -34,7 +36,7 @@ def marks_for(encoding: str | None) -> Marks:
 
 @dataclass(frozen=True)
 class Grid:
-    """Layers across, a row for each choice of them, and below perhaps a number for each layer."""
+    """Layers across, a row for each choice of layers, and below optionally a number for each layer."""
 
     total: int
     rows: list[Layers]
@@ -42,7 +44,7 @@ class Grid:
     numbers: list[int] = field(default_factory=list)
 
     def space(self, width: int) -> int:
-        """What the labels leave of `width`."""
+        """The part of `width` that the labels leave."""
         return width - max(map(len, self.labels)) - len(GAP)
 
 
@@ -62,7 +64,7 @@ def draw_small(assignment: Assignment, width: int, marks: Marks = BLOCKS) -> lis
 
 
 def cell_for(total: int, space: int) -> int:
-    """How wide a layer is drawn: so that its number fits above it, or one character if that takes too much space."""
+    """How wide a layer is drawn: wide enough for its number, or one character if that takes too much space."""
     cell = len(str(total)) + 1
     return cell if cell * total <= space else 1
 
@@ -79,7 +81,7 @@ def draw_grid(grid: Grid, width: int, cell: int, marks: Marks = BLOCKS) -> list[
 
 
 def side_by_side(drawings: list[list[str]], width: int, gap: int = 4) -> list[str]:
-    """As many drawings beside each other as `width` takes, the others below, with an empty line between."""
+    """As many drawings beside each other as fit into `width`, the others below, separated by an empty line."""
     wide = max(len(line) for drawing in drawings for line in drawing)
     across = max(1, (width + gap) // (wide + gap))
     lines: list[str] = []
@@ -91,7 +93,7 @@ def side_by_side(drawings: list[list[str]], width: int, gap: int = 4) -> list[st
 
 
 def listed(layers: Layers, space: int) -> str:
-    """Layers as people count them, from 1: "1 to 3, 7", shortened in the middle to fit `space`, or nothing."""
+    """Layers counted from 1, such as "1 to 3, 7", shortened in the middle to fit `space`, or empty."""
     parts = [str(first) if first == last else f"{first} to {last}" for first, last in _runs(layers)]
     whole = ", ".join(parts)
     if len(whole) <= space:
@@ -159,7 +161,7 @@ def _labelled(labels: list[str], picture: list[str]) -> list[str]:
 
 
 def _runs(layers: Layers) -> list[tuple[int, int]]:
-    """First and last of each run of neighbours, from 1. Two neighbours are no run worth a word."""
+    """First and last of each run of neighbours, from 1. Two neighbours count as two runs."""
     runs: list[tuple[int, int]] = []
     for layer in (index + 1 for index in layers):
         if runs and layer == runs[-1][1] + 1:
@@ -168,3 +170,52 @@ def _runs(layers: Layers) -> list[tuple[int, int]]:
             runs.append((layer, layer))
     pairs = [[run] if run[1] - run[0] != 1 else [(run[0], run[0]), (run[1], run[1])] for run in runs]
     return [run for pair in pairs for run in pair]
+
+
+LEAST_WIDTH_FOR_WORDS = 30
+MEANINGS = {
+    "last": "the last layer of each regular block (PKD)",
+    "regular": "contiguous blocks of near-equal length (RC)",
+    "overlap": "each regular block and its neighbour on each side (OC)",
+    "skip": "shorter runs, so that the layers between them are left out (SC)",
+    "cross": "the two ends of each regular block (CC)",
+    "interleave": "every S-th layer, as cards are dealt (CC as drawn in Fig. 2)",
+}
+
+
+def draw_maps(teacher: int, student: int, width: int, marks: Marks = BLOCKS) -> list[str]:
+    """Every map there is: what it does, its picture and how a recipe asks for it."""
+    maps = {name: layer_map(name, teacher, student) for name in MAPS}
+    drawings = [[name, *draw_map(found, teacher, width, marks)] for name, found in maps.items()]
+    return [
+        *_wrapped(f"Each row is a student layer; {marks.used} marks the teacher layers it learns from.", width),
+        "",
+        *side_by_side(drawings, width),
+        "",
+        *_meanings(width),
+        "",
+        *_wrapped("In a recipe, by name or by layers (a student layer left out is not matched):", width),
+        "  teacher: {method: ckd, map: overlap}",
+        f"  teacher: {{method: ckd, map: {_for_a_recipe(maps['cross'], at_most=2)}}}",
+    ]
+
+
+def draw_map(layers: LayerMap, teacher: int, width: int, marks: Marks = BLOCKS) -> list[str]:
+    """The teacher's layers across, a row for each student layer."""
+    rows = [tuple(source - 1 for source in sources) for sources in layers.values()]
+    grid = Grid(teacher, rows, labels=["", *map(str, layers)])
+    room_for_drawings_beside_it = grid.space(width) // 3
+    return draw_grid(grid, width, cell_for(teacher, room_for_drawings_beside_it), marks)
+
+
+def _meanings(width: int) -> list[str]:
+    indent = max(map(len, MAPS)) + 2
+    return [line for name in MAPS for line in _wrapped(f"{name:<{indent}}{MEANINGS[name]}", width, indent)]
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    return wrap(text, max(width, LEAST_WIDTH_FOR_WORDS), subsequent_indent=" " * indent)
+
+
+def _for_a_recipe(layers: LayerMap, at_most: int) -> str:
+    return str({layer: list(layers[layer]) for layer in list(layers)[:at_most]})

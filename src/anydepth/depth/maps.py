@@ -30,7 +30,7 @@ def _overlap(teacher: int, student: int) -> LayerMap:
 
 
 def _skip(teacher: int, student: int) -> LayerMap:
-    """SC: runs shorter than the blocks, from the first layer to the last; what lies between them is skipped."""
+    """SC: runs shorter than the blocks, from the first layer to the last; layers between them are skipped."""
     length = max(1, _divided_up(teacher, student) - 1)
     last_start = teacher - length + 1
     if student == 1:
@@ -45,7 +45,7 @@ def _cross(teacher: int, student: int) -> LayerMap:
 
 
 def _interleave(teacher: int, student: int) -> LayerMap:
-    """The layers dealt out like cards, which is how Fig. 2 draws CC; a student with more layers begins again at 1."""
+    """Every S-th layer, as Fig. 2 draws CC; a student with more layers than the teacher starts again at 1."""
     return {i: tuple(range((i - 1) % teacher + 1, teacher + 1, student)) for i in _counted(student)}
 
 

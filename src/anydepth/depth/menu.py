@@ -1,4 +1,4 @@
-"""The `DepthMenu`: the named sub-networks a finished model is good at, with what each costs and gives."""
+"""The `DepthMenu`: the named sub-networks that a finished model offers, with the measured cost and quality of each."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -11,8 +11,8 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a sweep measured of a depth."""
+class Measurement:
+    """What a sweep measured for a depth."""
 
     cost: dict[str, float]
     quality: dict[str, float]
@@ -20,9 +20,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class MenuEntry:
-    """One depth on offer. `cost` and `quality` are what a sweep measured, empty until then.
+    """One depth. `cost` and `quality` are what a sweep measured, empty until then.
 
-    It may be for one language pair, such as en-fr. One for all pairs has figures of its own in each: `of_pairs`.
+    It may be for one language pair, such as en-fr. An entry for all pairs has measurements for each: `of_pairs`.
     """
 
     name: str
@@ -30,14 +30,14 @@ class MenuEntry:
     cost: dict[str, float] = field(default_factory=dict)
     quality: dict[str, float] = field(default_factory=dict)
     pair: str | None = None
-    of_pairs: dict[str, Figures] = field(default_factory=dict)
+    of_pairs: dict[str, Measurement] = field(default_factory=dict)
 
     @property
     def layers(self) -> int:
         return len(self.subnetwork.encoder) + len(self.subnetwork.decoder)
 
     def to_json(self) -> dict[str, Any]:
-        """Of languages, and of depths of words, nothing is said where there is nothing to say."""
+        """Keys of language pairs and word depths are left out where they are empty."""
         row = asdict(self)
         if not self.subnetwork.by_word:
             del row["subnetwork"]["by_word"]
@@ -45,7 +45,7 @@ class MenuEntry:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "MenuEntry":
-        of_pairs = {pair: Figures(**figures) for pair, figures in row.get("of_pairs", {}).items()}
+        of_pairs = {pair: Measurement(**values) for pair, values in row.get("of_pairs", {}).items()}
         sides: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in row["subnetwork"].items()
         }
@@ -69,18 +69,18 @@ class DepthMenu:
 
     @classmethod
     def of(cls, subnetworks: Iterable[SubNetwork], pair: str | None = None) -> "DepthMenu":
-        """Each under its name; those of a language pair as en-fr:6-2."""
+        """Sub-networks under their names; those of a language pair as en-fr:6-2."""
         prefix = "" if pair is None else f"{pair}:"
         return cls(MenuEntry(f"{prefix}{sub.name}", sub, pair=pair) for sub in subnetworks)
 
     @classmethod
     def every_prefix(cls, n_layers: int, m_layers: int) -> "DepthMenu":
-        """All N x M exits of a tied-multi model; the N of an encoder alone."""
+        """All N x M exits of a tied-multi model; N exits of an encoder-only model."""
         decoders = range(min(1, m_layers), m_layers + 1)
         return cls.of(SubNetwork.prefix(n, m) for n in range(1, n_layers + 1) for m in decoders)
 
     def of_pair(self, pair: str) -> "PairMenu":
-        """What there is for a language pair, under short names: 6-2 for en-fr:6-2."""
+        """The entries for a language pair, under short names: 6-2 for en-fr:6-2."""
         return PairMenu(self.whole, pair)
 
     @property
@@ -102,7 +102,7 @@ class DepthMenu:
             raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance '6-2'")
         name = name.strip()
         if name not in self._entries:
-            parse_depth(name)  # a better message for what is no depth at all
+            parse_depth(name)  # a clearer message for what is not a depth
             raise UserError(f"this model has no depth {name}; it has: {self._shown_names}")
         return self._entries[name]
 
@@ -121,8 +121,8 @@ class DepthMenu:
 
     @property
     def default(self) -> MenuEntry:
-        """Each word at its own depth, if there is that; else the deepest whose layers have no weights, if there is one:
-        weighted layers cost time for every layer."""
+        """Each word at its own depth, if offered; else the deepest without layer weights, which make every layer run;
+        else the deepest."""
         by_word = [entry for entry in self if entry.subnetwork.by_word]
         plain = by_word or [entry for entry in self if not entry.subnetwork.is_weighted]
         return max(plain, key=lambda entry: entry.layers, default=self.deepest)
@@ -154,7 +154,7 @@ class DepthMenu:
 
 
 class PairMenu(DepthMenu):
-    """One pair's share of a menu. What is measured goes into the whole menu, beside the figures of other pairs."""
+    """The part of a menu for one language pair. Measurements are stored in the whole menu, per pair."""
 
     def __init__(self, whole: DepthMenu, pair: str) -> None:
         self._whole, self.pair = whole, pair
@@ -167,8 +167,8 @@ class PairMenu(DepthMenu):
     def _of_pair(self, short: str, entry: MenuEntry) -> MenuEntry:
         if entry.pair is not None:
             return replace(entry, name=short)
-        figures = entry.of_pairs.get(self.pair, Figures({}, {}))
-        return MenuEntry(short, entry.subnetwork, figures.cost, figures.quality, self.pair)
+        measured = entry.of_pairs.get(self.pair, Measurement({}, {}))
+        return MenuEntry(short, entry.subnetwork, measured.cost, measured.quality, self.pair)
 
     @property
     def whole(self) -> DepthMenu:
@@ -198,7 +198,7 @@ class PairMenu(DepthMenu):
         if there.pair is not None:
             self._whole.measured(there.name, cost, quality)
         else:
-            of_pairs = {**there.of_pairs, self.pair: Figures(cost, quality)}
+            of_pairs = {**there.of_pairs, self.pair: Measurement(cost, quality)}
             self._whole._entries[there.name] = replace(there, of_pairs=of_pairs)
 
     def to_json(self) -> dict[str, Any]:

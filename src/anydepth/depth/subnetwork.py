@@ -16,8 +16,7 @@ class SubNetwork:
     """The layers to run, by index from 0 and in ascending order, and optionally a weight for each of them.
 
     A layer of weight w adds w times its branches to the residual stream: 1 is the plain layer, 0 leaves it out.
-    A model that is an encoder alone has an empty decoder. With `by_word` the encoder's layers are those of the words
-    that go deepest: each word has a depth of its own.
+    An encoder-only model has an empty decoder. With `by_word` each word has its own depth, up to the encoder's layers.
     """
 
     encoder: tuple[int, ...]
@@ -45,7 +44,7 @@ class SubNetwork:
 
     @classmethod
     def words(cls, n: int, m: int) -> "SubNetwork":
-        """All layers of both, each word going as deep as it needs."""
+        """All layers of both stacks, with an encoder depth per word."""
         return cls(tuple(range(n)), tuple(range(m)), by_word=True)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from anydepth.cpu import cores
+from anydepth.device import cores
 from anydepth.engines.exportable import check_exportable
 from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import check_runs

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from anydepth.depth import DepthMenu, MenuEntry
-from anydepth.depth.assignment import assign, menu_of
+from anydepth.depth.assignment import assign, make_menu
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
@@ -49,7 +49,7 @@ def _with_depths_of(strategy: str, translator: Translator) -> Translator:
     config = translator.model.config
     forced = copy(translator)
     encoder, decoder = assign(strategy, config.encoder_layers), assign(strategy, config.decoder_layers)
-    forced.menu = menu_of(encoder.chosen, decoder.chosen)
+    forced.menu = make_menu(encoder.chosen, decoder.chosen)
     return forced
 
 

@@ -15,7 +15,7 @@ import torch
 
 from anydepth import __version__
 from anydepth.artifact.bundled import bundled_model
-from anydepth.cpu import cores
+from anydepth.device import cores
 from anydepth.engines.native_library import kernels
 from anydepth.errors import UserError
 

@@ -28,7 +28,7 @@ from anydepth.files import atomic_folder
 from anydepth.infer.hypothesis import Hypothesis
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.model.cutting import cut
+from anydepth.model.pruning import cut
 
 MARK = "export.json"  # marks a folder as an export, and says where it comes from
 ALL = "all"

@@ -19,7 +19,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.infer.loaded import LoadedModel
 from anydepth.model import Transformer
-from anydepth.model.stack import TokenDepths as Depths
+from anydepth.model.stack import EncoderDepths as Depths
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 

@@ -1,4 +1,4 @@
-"""Attention as functions of plain tuples of weights, and the norm that goes with it.
+"""Attention as functions of plain tuples of weights, and the layer norm.
 
 Shapes: b batch, t target or query length, s source or key length, d width, h heads, e = d / h; where only some tokens
 are active: a of them in all, l sentences that have some, q at most in one.
@@ -13,8 +13,8 @@ from torch import Tensor
 from anydepth.model.cache import LayerCache
 from anydepth.model.packing import Active
 
-# Keys and values are not projected where the active tokens of a sentence, times heads, are fewer than so many widths;
-# of short sentences they are: their projection takes hardly longer than reading its weights, which cannot be avoided.
+# Keys and values are not projected if active tokens per sentence times heads are below ABSORBED times the width. Short
+# sentences are an exception: projecting them takes hardly longer than reading the weights.
 ABSORBED, SHORT = 0.6, 48
 
 
@@ -33,6 +33,7 @@ class SelfAttentionWeights(NamedTuple):
     norm: Norm | None
     qkv: Affine
     out: Affine
+    heads: int
 
 
 class CrossAttentionWeights(NamedTuple):
@@ -49,14 +50,13 @@ def norm(x: Tensor, weights: Norm | None) -> Tensor:
 def self_attention(
     x_btd: Tensor,
     w: SelfAttentionWeights,
-    heads: int,
     attend: Tensor | None,
     causal: bool,
     cache: LayerCache | None = None,
-    seen: list[Tensor] | None = None,
+    attention_maps: list[Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    b, t, d = x_btd.shape
+    (b, t, d), heads = x_btd.shape, w.heads
     qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
     if cache is None:
         query, key, value = qkv_3bhte.unbind(0)
@@ -66,32 +66,32 @@ def self_attention(
         positions = key.shape[2]
         if t == 1:
             causal = False
-        elif t < positions:  # new positions see all old ones; `is_causal` would align them with the first
+        elif t < positions:  # new positions see all old ones; `is_causal` would align the mask at the first
             attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
             causal = False
-    if seen is None:
+    if attention_maps is None:
         mixed_bhte = F.scaled_dot_product_attention(query, key, value, attend, dropout, causal)
     else:
-        seen.append(attention_probabilities(query, key, attend))
-        mixed_bhte = F.dropout(seen[-1], dropout) @ value
+        attention_maps.append(attention_probabilities(query, key, attend))
+        mixed_bhte = F.dropout(attention_maps[-1], dropout) @ value
     return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
 
 
 def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor | None) -> Tensor:
-    """What the fused attention never shows: how much each position looks at each other, [b, h, t, s]."""
+    """Attention probabilities, [b, h, t, s], which the fused attention does not return."""
     scores_bhts = query_bhte @ key_bhse.transpose(-1, -2) * query_bhte.shape[-1] ** -0.5
     if attend is not None:
         scores_bhts = scores_bhts.masked_fill(~attend, float("-inf"))
     return torch.softmax(scores_bhts, dim=-1)
 
 
-def attention_of_some(x_bsd: Tensor, w: SelfAttentionWeights, heads: int, active: Active, dropout: float) -> Tensor:
-    """What the active tokens get from all tokens of their sentences, [a, d]: the others are keys and values only.
+def sparse_self_attention(x_bsd: Tensor, w: SelfAttentionWeights, active: Active, dropout: float) -> Tensor:
+    """Self-attention for the active tokens only, [a, d]; the other tokens are keys and values.
 
-    The projections run on what needs them, of the whole batch together; the few products between tokens on a grid of
-    l sentences that are not finished by q places, as many as the busiest of them has active tokens.
+    Projections run on the tokens that need them, for the whole batch at once. Products between tokens run on a grid of
+    l unfinished sentences by q queries, the largest number of active tokens in a sentence.
     """
-    d = x_bsd.shape[-1]
+    d, heads = x_bsd.shape[-1], w.heads
     x_lsd = norm(active.sentences_of(x_bsd), w.norm)
     x_ad = norm(x_bsd.flatten(0, 1).index_select(0, active.rows_a), w.norm)
     query_ad = F.linear(x_ad, w.qkv.weight[:d], w.qkv.bias[:d])
@@ -109,10 +109,11 @@ def attention_of_some(x_bsd: Tensor, w: SelfAttentionWeights, heads: int, active
 
 
 def _absorbed(query_ad: Tensor, x_lsd: Tensor, qkv: Affine, heads: int, active: Active) -> Tensor:
-    """The same without keys and values: (W_k x) . q is x . (W_k' q), and the mean of all W_v x is W_v of their mean.
+    """The same without projecting keys and values: (W_k x) . q = x . (W_k' q), and the mean of all W_v x is W_v of
+    their mean.
 
-    For few queries that is less work than projecting all tokens. The keys' bias adds the same to all scores of a
-    query, which changes nothing. One sentence after the other, so that none waits for a busier one.
+    With few queries this is less work than projecting all tokens. The bias of the keys adds a constant to all scores of
+    a query, which changes nothing. Sentences run one by one, so none is padded to a longer one.
     """
     a, d = query_ad.shape
     e = d // heads
@@ -128,7 +129,7 @@ def _absorbed(query_ad: Tensor, x_lsd: Tensor, qkv: Affine, heads: int, active: 
 
 
 def project_memory(memory_bsd: Tensor, w: CrossAttentionWeights, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of an encoder exit, [b, h, s, e] each: once per sentence, whatever the target's length."""
+    """Keys and values of an encoder exit, [b, h, s, e] each, computed once per sentence."""
     b, s, d = memory_bsd.shape
     key_value_2bhse = F.linear(memory_bsd, *w.key_value).view(b, s, 2, heads, d // heads).permute(2, 0, 3, 1, 4)
     key, value = key_value_2bhse.unbind(0)
@@ -139,7 +140,7 @@ def cross_attention(
     x_btd: Tensor, w: CrossAttentionWeights, heads: int, key_bhse: Tensor, value_bhse: Tensor, attend: Tensor | None
 ) -> Tensor:
     b, t, d = x_btd.shape
-    # Beams of one sentence share its keys and values: they stand in a row as further queries.
+    # Hypotheses of one sentence share its keys and values: they become further queries.
     sentences = key_bhse.shape[0]
     query = F.linear(norm(x_btd, w.norm), *w.query).view(sentences, b // sentences * t, heads, d // heads)
     mixed_bhte = F.scaled_dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attn_mask=attend)

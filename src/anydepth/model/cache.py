@@ -1,4 +1,4 @@
-"""What is kept while a target is decoded step by step.
+"""The key-value cache of incremental decoding.
 
 Shapes: l applications of a layer, r rows (sentences x beam), h heads, c capacity, e width of a head.
 """
@@ -15,7 +15,7 @@ FIRST_CAPACITY = 32
 
 
 class DecoderCache:
-    """One pre-allocated buffer for the self-attention of all applications, and the projected encoder exits."""
+    """One pre-allocated buffer for the self-attention of all layer applications, and the projected encoder exits."""
 
     def __init__(self, applications: int, limit: int) -> None:
         self.limit = limit
@@ -25,7 +25,7 @@ class DecoderCache:
         self._spare: Tensor | None = None
 
     def reserve(self, key_value_2rhte: Tensor) -> None:
-        """Make room for new positions like these: allocated at first, doubled when it is full."""
+        """Make room for new positions: the buffer is doubled when it is full."""
         _, rows, heads, t, e = key_value_2rhte.shape
         needed = self.length + t
         old = self.buffer_l2rhce
@@ -41,22 +41,22 @@ class DecoderCache:
             layer.buffer_2rhce = own
 
     def advance(self, positions: int) -> None:
-        """Call once all layers have appended their keys and values."""
+        """Call after all layers have appended their keys and values."""
         self.length += positions
 
     def keep_rows(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order; rows may repeat (beams) or be missing (finished sentences)."""
+        """Keep these rows, in this order; rows may repeat (beams) or be missing (finished sentences)."""
         old = self.buffer_l2rhce
         if old is None:
             return
         shape = (*old.shape[:2], len(rows), *old.shape[3:])
         new = self._spare if self._spare is not None and self._spare.shape == shape else old.new_empty(shape)
         torch.index_select(old[..., : self.length, :], 2, rows, out=new[..., : self.length, :])
-        self._spare = old  # the two take turns: a beam is re-ordered at every step
+        self._spare = old  # two buffers take turns: a beam is reordered at every step
         self._hand_out(new)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """The same for the projected encoder exits, which beams share."""
+        """The same for the projected encoder exits, which the hypotheses of a sentence share."""
         for layer in self.layers:
             if layer.memory is not None:
                 key, value = layer.memory
@@ -64,7 +64,7 @@ class DecoderCache:
 
 
 class LayerCache:
-    """What one application of a decoder layer keeps."""
+    """The cache of one application of a decoder layer."""
 
     def __init__(self, cache: DecoderCache) -> None:
         self._cache = cache
@@ -73,7 +73,7 @@ class LayerCache:
         self.memory: tuple[Tensor, Tensor] | None = None  # keys and values of the encoder exit
 
     def append(self, key_value_2rhte: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new keys and values; return those of all positions so far."""
+        """Append keys and values; return those of all positions so far."""
         start = self._cache.length
         end = start + key_value_2rhte.shape[3]
         if self.buffer_2rhce is None or end > self.buffer_2rhce.shape[3]:

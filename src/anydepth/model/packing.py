@@ -1,4 +1,4 @@
-"""Which tokens of a batch still run, where each has a depth of its own (Liu et al. 2021, Eq. 5).
+"""Which tokens of a batch are active at each layer when tokens have depths of their own (Liu et al. 2021, Eq. 5).
 
 Shapes: b batch, s length, a active tokens, l sentences with an active token, q the most that one of them has, d width.
 """
@@ -13,36 +13,36 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Active:
-    """The tokens that a layer changes. Sentences without any have left, and with them their padding."""
+    """The tokens that a layer changes. Sentences without active tokens are left out."""
 
-    rows_a: Tensor  # where they are in the flattened batch
-    counts: list[int]  # how many each sentence has that is left
-    lengths: list[int]  # of these sentences
-    sentences_l: Tensor | None  # which are left; None: all
-    places_a: Tensor | None  # where the tokens are on the grid of l x q; None: they fill it
-    attend: Tensor | None  # [l, 1, 1, s] False at padding; None where there is none
+    rows_a: Tensor  # their rows in the flattened batch
+    counts: list[int]  # active tokens of each remaining sentence
+    lengths: list[int]  # of the remaining sentences
+    sentences_l: Tensor | None  # the remaining sentences; None: all
+    positions_a: Tensor | None  # of the tokens on the l x q grid; None: they fill it
+    attend: Tensor | None  # [l, 1, 1, s], False at padding; None: no padding
 
     def sentences_of(self, x_bsd: Tensor) -> Tensor:
-        left = x_bsd if self.sentences_l is None else x_bsd.index_select(0, self.sentences_l)
-        return left[:, : max(self.lengths)]
+        remaining = x_bsd if self.sentences_l is None else x_bsd.index_select(0, self.sentences_l)
+        return remaining[:, : max(self.lengths)]
 
     def on_grid(self, x_ad: Tensor) -> Tensor:
-        """[l, q, d], with zeros where a sentence has fewer active tokens than another."""
+        """[l, q, d], padded with zeros."""
         size = (len(self.counts), max(self.counts), x_ad.shape[-1])
-        if self.places_a is None:
+        if self.positions_a is None:
             return x_ad.view(size)
-        return x_ad.new_zeros(size).flatten(0, 1).index_copy(0, self.places_a, x_ad).view(size)
+        return x_ad.new_zeros(size).flatten(0, 1).index_copy(0, self.positions_a, x_ad).view(size)
 
     def off_grid(self, x_lqd: Tensor) -> Tensor:
         x_rd = x_lqd.flatten(0, 1)
-        return x_rd if self.places_a is None else x_rd.index_select(0, self.places_a)
+        return x_rd if self.positions_a is None else x_rd.index_select(0, self.positions_a)
 
 
 class Packing:
-    """What is active at each layer, from the depth of each token: how many layers it runs, 0 for padding."""
+    """The active tokens of each layer, from the depth of each token: how many layers it runs, 0 for padding."""
 
     def __init__(self, depths_bs: Tensor, padding_bs: Tensor | None, device: torch.device) -> None:
-        self.device = device  # of the states; depths from a table are where it was looked up
+        self.device = device  # of the states; depths from a table may be elsewhere
         depths = depths_bs.cpu().numpy()
         self.depths: NDArray[np.int64] = depths
         self.lengths = np.full(len(depths), depths.shape[1])
@@ -52,20 +52,20 @@ class Packing:
             self.lengths = depths.shape[1] - padding.sum(1)
         self.layers = int(self.depths.max())  # that run at all
 
-    def at(self, place: int) -> Active | None:
-        """Of the layer at this place, from 0; None where all tokens run, none of which is padding."""
-        on_bs = self.depths > place
+    def at(self, index: int) -> Active | None:
+        """Of the layer at this index from 0; None if all tokens run and there is no padding."""
+        on_bs = self.depths > index
         if on_bs.all():
             return None
         rows_a = np.flatnonzero(on_bs)
         counts_b = on_bs.sum(1)
-        left_l = np.flatnonzero(counts_b)
-        counts_l, lengths_l = counts_b[left_l], self.lengths[left_l]
+        remaining_l = np.flatnonzero(counts_b)
+        counts_l, lengths_l = counts_b[remaining_l], self.lengths[remaining_l]
         width, length = int(counts_l.max()), int(lengths_l.max())
-        places_a = None
+        positions_a = None
         if counts_l.min() < width:
-            starts_l = np.arange(len(left_l)) * width - (np.cumsum(counts_l) - counts_l)
-            places_a = np.repeat(starts_l, counts_l) + np.arange(len(rows_a))
+            starts_l = np.arange(len(remaining_l)) * width - (np.cumsum(counts_l) - counts_l)
+            positions_a = np.repeat(starts_l, counts_l) + np.arange(len(rows_a))
         attend = None
         if lengths_l.min() < length:
             attend = (np.arange(length)[None] < lengths_l[:, None])[:, None, None]
@@ -73,8 +73,8 @@ class Packing:
             self._tensor(rows_a),
             counts_l.tolist(),
             lengths_l.tolist(),
-            None if len(left_l) == len(on_bs) else self._tensor(left_l),
-            None if places_a is None else self._tensor(places_a),
+            None if len(remaining_l) == len(on_bs) else self._tensor(remaining_l),
+            None if positions_a is None else self._tensor(positions_a),
             None if attend is None else self._tensor(attend),
         )
 

@@ -1,4 +1,7 @@
-"""The one loop that runs layers."""
+"""The one loop that runs layers, and the dense connections that a stack may have.
+
+Shapes: b batch, s length.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -10,17 +13,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from anydepth.config import ModelConfig
-from anydepth.model.dense import Dense
 from anydepth.model.packing import Packing
 
-Gates = Sequence[float | Tensor] | None  # what each layer's branches count; tensors where that is being learnt
-# How many of the layers each token runs, [b, s]; or what says so once the first of them has run, given its output.
-TokenDepths = Tensor | Callable[[Tensor], Tensor] | None
+Gates = Sequence[float | Tensor] | None  # the weight of each layer's branches; tensors while they are being learnt
+# How many layers each token runs, [b, s]; or a function that computes it from the first layer's output.
+EncoderDepths = Tensor | Callable[[Tensor], Tensor] | None
 
 
 class States(list[Tensor]):
-    """The state after each layer that ran, before the final norm; with `attention` of each, where it was asked for,
-    and the `depths` of tokens, [b, s] and 0 at padding, where each has its own."""
+    """The state after each layer that ran, before the final norm.
+
+    `attention` has the probabilities of each layer, if they were asked for. `depths` has the depth of each token,
+    [b, s], 0 at padding, if tokens have depths of their own.
+    """
 
     def __init__(
         self,
@@ -36,17 +41,45 @@ class States(list[Tensor]):
         return States(self[:layers], self.attention[:layers])
 
 
-class Seen(list[Tensor]):
-    """How layers attended. A type of its own: FSDP hands layers copies of plain lists."""
+class AttentionMaps(list[Tensor]):
+    """Where layers put their attention probabilities. A type of its own, because FSDP copies plain lists."""
+
+
+class Dense(nn.Module):
+    """Dense connections: a dynamic linear combination of layers (DLCL, Wang et al. 2019).
+
+    A layer's input, and an exit, is a weighted sum of all outputs so far, each with its own norm: with y_0 the
+    embeddings and y_k the output of layer k, the sum over j <= k of W_kj LN_j(y_j). Row k of W is one parameter and is
+    initialised to the mean.
+    """
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.rows = nn.ParameterList(torch.full((k + 1,), 1 / (k + 1)) for k in range(layers + 1))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers + 1))
+
+    def forward(self, past: dict[int, Tensor], k: int, y: Tensor) -> Tensor:
+        """The sum after layer k, over layers that ran: `past` has their normed outputs; that of y is added to it."""
+        past[k] = self.norms[k](y)
+        row = self.rows[k] if len(past) > k else self.rows[k][list(past)]
+        with torch.autocast(y.device.type, enabled=False):  # the residual stream is never rounded
+            total: Tensor = torch.tensordot(row, torch.stack(list(past.values())), dims=1)
+        return total
+
+    def parameters_of(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
+        """The parameters that are used when these layers run, given by index from 0."""
+        for k in (0, *(index + 1 for index in chosen)):
+            yield self.rows[k]
+            yield from self.norms[k].parameters()
 
 
 class Stack(nn.Module):
-    """Layers and the final norm that all their exits share; there is none where layers end in a norm.
+    """Layers and the final norm that all exits share (none for post-norm layers).
 
-    `pattern` says whose weights each layer has: (0, 1, 2) gives each its own, (0, 0, 0) is one layer applied three
-    times (recurrent stacking). A layer that occurs at several places is one module, its parameters are there once.
-    What the layers of a `residual` other than plain have besides, they have at each place: a learnt weight that starts
-    at 0, the same for all branches (ReZero, Bachlechner et al. 2020), or dense connections.
+    `pattern` says which weights each layer uses: (0, 1, 2) gives each its own, (0, 0, 0) applies one layer three times
+    (recurrent stacking). A layer that occurs several times is one module, and its parameters exist once. With
+    `residual` other than plain, each position also has a learnt weight that starts at 0, the same for all branches
+    (ReZero, Bachlechner et al. 2020), or dense connections.
     """
 
     def __init__(
@@ -62,15 +95,15 @@ class Stack(nn.Module):
         self.norm = nn.Identity() if after else nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.scales = nn.Parameter(torch.zeros(len(pattern))) if config.residual == "rezero" else None
         self.dense = Dense(len(pattern), config.width) if config.residual == "dlcl" else None
-        self.recompute = False  # what is inside a layer, for its gradient, instead of keeping it
+        self.recompute = False  # activation checkpointing
 
     @property
     def distinct(self) -> list[nn.Module]:
-        """The layers with weights of their own."""
+        """Each layer once, however often it is applied."""
         return list(dict.fromkeys(self.layers))
 
     def parameters_of(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
-        """The parameters that these layers and their exits use, each once; of ReZero's weights all, they are one."""
+        """The parameters that these layers and their exits use, each once. ReZero's weights are one parameter."""
         modules = dict.fromkeys([self.norm, *(self.layers[index] for index in chosen)])
         for module in modules:
             yield from module.parameters()
@@ -85,65 +118,65 @@ class Stack(nn.Module):
         chosen: tuple[int, ...],
         weights: Gates = None,
         caches: Sequence[Any] | None = None,
-        watch: bool = False,
-        depths: TokenDepths = None,
+        with_attention: bool = False,
+        depths: EncoderDepths = None,
         padding_bs: Tensor | None = None,
         **inputs: Any,
     ) -> States:
-        """Run the chosen layers on x; with `watch`, note how they attend.
+        """Run the chosen layers on x.
 
-        Each *application* of a layer has its own cache, so that a layer may be applied more than once. A token whose
-        depth is reached keeps its state; once that is so of all, the loop ends.
+        Each *application* of a layer has its own cache, so a layer may be applied more than once. A token that has
+        reached its depth keeps its state; the loop ends when all tokens have.
         """
         states: list[Tensor] = []
-        attention = Seen()
-        if watch:
-            inputs["seen"] = attention
+        attention = AttentionMaps()
+        if with_attention:
+            inputs["attention_maps"] = attention
         if self.scales is not None:
             weights = _scaled(self.scales, chosen, weights)
         dense, past = self.dense, dict[int, Tensor]()
         if dense is not None:
             x = dense(past, 0, x)
         packing = Packing(depths, padding_bs, x.device) if isinstance(depths, Tensor) else None
-        for place, index in enumerate(chosen):
-            if place == 1 and callable(depths) and not isinstance(depths, Tensor):
+        for position, index in enumerate(chosen):
+            if position == 1 and callable(depths) and not isinstance(depths, Tensor):
                 packing = Packing(depths(x), padding_bs, x.device)
             if packing is not None:
-                if place >= packing.layers:
+                if position >= packing.layers:
                     break
-                inputs["active"] = packing.at(place)
+                inputs["active"] = packing.at(position)
             if caches is not None:
-                inputs["cache"] = caches[place]
-            x = self._run(self.layers[index], x, 1.0 if weights is None else weights[place], inputs)
+                inputs["cache"] = caches[position]
+            x = self._run(self.layers[index], x, 1.0 if weights is None else weights[position], inputs)
             if dense is not None:
-                x = dense(past, index + 1, x)  # what the next layer reads, and an exit gives
+                x = dense(past, index + 1, x)
             states.append(x)
         return States(states, attention, None if packing is None else packing.depths)
 
     def _run(self, layer: nn.Module, x: Tensor, weight: float | Tensor, inputs: dict[str, Any]) -> Tensor:
-        if self.recompute and torch.is_grad_enabled() and "seen" not in inputs:
-            again: Tensor = checkpoint(layer, x, weight, use_reentrant=False, **inputs)
-            return again
+        if self.recompute and torch.is_grad_enabled() and "attention_maps" not in inputs:
+            recomputed: Tensor = checkpoint(layer, x, weight, use_reentrant=False, **inputs)
+            return recomputed
         output: Tensor = layer(x, weight, **inputs)
         return output
 
     def run_each(self, x: Tensor, choices: Sequence[tuple[int, ...]], **inputs: Any) -> list[States]:
-        """The states of each of several choices of layers. What two of them begin with alike runs once.
+        """The states of each of several choices of layers. A common prefix of two choices runs once.
 
-        Not so with dense connections, where a layer reads more than the state before it.
+        Except with dense connections, where a layer reads more than the state before it.
         """
         if self.dense is not None:
             return [self(x, chosen, **inputs) for chosen in choices]
         known: dict[tuple[int, ...], Tensor] = {(): x}
-        seen: dict[tuple[int, ...], Tensor] = {}
+        attention: dict[tuple[int, ...], Tensor] = {}
         for chosen in choices:
-            begun = max((start for start in known if chosen[: len(start)] == start), key=len)
-            states = self(known[begun], chosen[len(begun) :], **inputs)
-            new = _beginnings(chosen)[len(begun) :]
+            prefix = max((start for start in known if chosen[: len(start)] == start), key=len)
+            states = self(known[prefix], chosen[len(prefix) :], **inputs)
+            new = _prefixes(chosen)[len(prefix) :]
             known.update(zip(new, states, strict=True))
-            seen.update(zip(new, states.attention, strict=False))  # none, unless they were watched
-        found = [_beginnings(chosen) for chosen in choices]
-        return [States([known[b] for b in each], [seen[b] for b in each if seen]) for each in found]
+            attention.update(zip(new, states.attention, strict=False))  # empty unless asked for
+        found = [_prefixes(chosen) for chosen in choices]
+        return [States([known[p] for p in each], [attention[p] for p in each if attention]) for each in found]
 
 
 def _scaled(scales: Tensor, chosen: tuple[int, ...], weights: Gates) -> Gates:
@@ -152,5 +185,5 @@ def _scaled(scales: Tensor, chosen: tuple[int, ...], weights: Gates) -> Gates:
     return own if weights is None else [scale * weight for scale, weight in zip(own, weights, strict=True)]
 
 
-def _beginnings(chosen: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return [chosen[: place + 1] for place in range(len(chosen))]
+def _prefixes(chosen: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [chosen[: length + 1] for length in range(len(chosen))]

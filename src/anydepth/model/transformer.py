@@ -14,13 +14,25 @@ from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
-from anydepth.model.heads import Transform, pooled
 from anydepth.model.layers import DecoderLayer, EncoderLayer, make_norm
-from anydepth.model.stack import Gates, Stack, States, TokenDepths
+from anydepth.model.stack import EncoderDepths, Gates, Stack, States
+
+
+class Transform(nn.Module):
+    """BERT's prediction head: what comes between the last layer and the output matrix."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.norm(F.gelu(self.dense(x)))
+        return found
 
 
 class Transformer(nn.Module):
-    """With a number of `classes` it is an encoder alone that classifies texts, and `output` is over these."""
+    """With `classes` it is an encoder-only classifier of texts, whose `output` is over the classes."""
 
     def __init__(self, config: ModelConfig, vocabulary: int, classes: int = 0) -> None:
         super().__init__()
@@ -60,8 +72,8 @@ class Transformer(nn.Module):
             _scale_by_depth(self.encoder)
             _scale_by_depth(self.decoder)
 
-    def run_with(self, *, recompute: bool = False, compiled: bool = False) -> None:
-        """How training runs the layers; what comes out is the same."""
+    def configure_layers(self, *, recompute: bool = False, compiled: bool = False) -> None:
+        """Set activation checkpointing and compilation of the layers; outputs stay the same."""
         for stack in (self.encoder, self.decoder):
             stack.recompute = recompute
             for layer in stack.distinct if compiled else ():
@@ -69,7 +81,7 @@ class Transformer(nn.Module):
 
     @property
     def tables(self) -> list[nn.Embedding | nn.Linear]:
-        """All matrices that have a row for each sub-word, place, kind of text or class."""
+        """All matrices with a row for each subword, position, token type or class."""
         there = (self.target_embedding, self.source_embedding, self.positions, self.types, self.output)
         return [table for table in there if table is not None]
 
@@ -82,17 +94,17 @@ class Transformer(nn.Module):
         source_bs: Tensor,
         sub: SubNetwork,
         padding_bs: Tensor | None = None,
-        watch: bool = False,
+        with_attention: bool = False,
         gates: Gates = None,
-        depths: TokenDepths = None,
+        depths: EncoderDepths = None,
         types_bs: Tensor | None = None,
     ) -> States:
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
-        With `watch` they come with the attention probabilities of each layer, [b, h, s, s]. `gates` are weights of
-        the layers that are still being learnt; they take the place of those of `sub`. `depths` says how many
-        layers each token runs, if `sub` is by word, and is known to the halting unit if it is not given; padding is
-        then at the end of each row. `types_bs` are kinds of text; all are of the first if it is not given.
+        `with_attention` adds the attention probabilities of each layer, [b, h, s, s]. `gates`, layer weights that are
+        being learnt, replace those of `sub`. If `sub` is by word, `depths` says how many layers each token runs (by
+        default the halting unit decides), and padding is at the end of each row. `types_bs` are token types, by
+        default 0.
         """
         x_bsd = self._embed(self.source_embedding, source_bs, 0, types_bs)
         weights = sub.encoder_weights if gates is None else gates
@@ -102,7 +114,7 @@ class Transformer(nn.Module):
             x_bsd,
             sub.encoder,
             weights,
-            watch=watch,
+            with_attention=with_attention,
             depths=depths if sub.by_word else None,
             padding_bs=padding_bs,
             attend=_attend(padding_bs),
@@ -110,9 +122,9 @@ class Transformer(nn.Module):
         return states
 
     def halts(self, first_bsd: Tensor) -> Tensor:
-        """How deep each token goes by the halting unit, given the output of the first layer, [b, s]."""
+        """The depth of each token according to the halting unit, given the output of the first layer, [b, s]."""
         if self.halting is None:
-            raise UserError("this model does not say itself how deep each word goes: give depths")
+            raise UserError("this model has no halting unit: give the depths of the words")
         logits_bsn: Tensor = self.halting(first_bsd)
         if self.config.halting_confidence == 0:
             return logits_bsn.argmax(-1) + 1
@@ -125,17 +137,19 @@ class Transformer(nn.Module):
         source_bs: Tensor,
         encoders: Sequence[tuple[int, ...]],
         padding_bs: Tensor | None = None,
-        watch: bool = False,
+        with_attention: bool = False,
     ) -> list[States]:
         """The states of each of several choices of encoder layers, before the final norm."""
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
-        return self.encoder.run_each(x_bsd, encoders, watch=watch, attend=_attend(padding_bs))
+        return self.encoder.run_each(x_bsd, encoders, with_attention=with_attention, attend=_attend(padding_bs))
 
     def read_out(self, state_bsd: Tensor, padding_bs: Tensor | None, rows_r: Tensor | None = None) -> Tensor:
-        """What an encoder alone predicts from, given the state at an exit: of each text [b, 2d + 1] if it classifies,
-        else of the sub-words at these rows of the flattened batch, [r, d]."""
+        """The features that an encoder-only model predicts from, given the state at an exit.
+
+        [b, 2d + 1], one row per text, for a classifier; else [r, d], for the subwords at these rows of the flattened
+        batch."""
         if self.classes:
-            return pooled(self.memory(state_bsd), padding_bs)
+            return pool(self.memory(state_bsd), padding_bs)
         chosen = state_bsd if rows_r is None else state_bsd.flatten(0, 1)[rows_r]
         exit_rd = self.memory(chosen)
         return exit_rd if self.transform is None else self.transform(exit_rd)
@@ -198,11 +212,11 @@ class Transformer(nn.Module):
 
     def _embed(self, table: nn.Embedding, tokens: Tensor, start: int, types: Tensor | None = None) -> Tensor:
         end = start + tokens.shape[1]
-        places = self.positions_pd if self.positions is None else self.positions.weight
-        if end > places.shape[0]:
-            raise UserError(f"{end} sub-words are more than the model takes ({self.config.max_length}): split the text")
+        positions = self.positions_pd if self.positions is None else self.positions.weight
+        if end > positions.shape[0]:
+            raise UserError(f"{end} subwords are more than the model takes ({self.config.max_length}): split the text")
         x = F.embedding(tokens, table.weight)
-        x = x * math.sqrt(self.config.width) + places[start:end] if self.positions is None else x + places[start:end]
+        x = (x * math.sqrt(self.config.width) if self.positions is None else x) + positions[start:end]
         if self.types is not None:
             x = x + (self.types.weight[0] if types is None else self.types(types))
         if self.embedding_norm is not None:
@@ -218,17 +232,31 @@ class Transformer(nn.Module):
         yield from self.decoder.parameters_of(sub.decoder)
 
 
+def pool(x_bsd: Tensor, padding_bs: Tensor | None) -> Tensor:
+    """Max and mean pooling over a text, then ReLU (Liu et al. 2021, Eq. 6), and a constant 1: [b, 2d + 1].
+
+    The 1 makes the bias a column of the output matrix.
+    """
+    if padding_bs is None:
+        largest_bd, mean_bd = x_bsd.amax(1), x_bsd.mean(1)
+    else:
+        padding_bs1 = padding_bs[:, :, None]
+        largest_bd = x_bsd.masked_fill(padding_bs1, float("-inf")).amax(1)
+        mean_bd = x_bsd.masked_fill(padding_bs1, 0.0).sum(1) / (~padding_bs1).sum(1)
+    return F.pad(torch.relu(torch.cat([largest_bd, mean_bd], dim=1)), (0, 1), value=1.0)
+
+
 def _scale_by_depth(stack: Stack) -> None:
-    """Smaller matrices higher up: times 1 / sqrt(layer), counted from 1 (Zhang et al. 2019)."""
-    first_places = {layer: place for place, layer in reversed(list(enumerate(stack.layers, 1)))}
-    for layer, place in first_places.items():
+    """Depth-scaled initialisation: matrices times 1 / sqrt(layer), counted from 1 (Zhang et al. 2019)."""
+    first_positions = {layer: position for position, layer in reversed(list(enumerate(stack.layers, 1)))}
+    for layer, position in first_positions.items():
         for module in layer.modules():
             if isinstance(module, nn.Linear):
-                module.weight.data.mul_(place**-0.5)
+                module.weight.data.mul_(position**-0.5)
 
 
 def _attend(padding_bs: Tensor | None) -> Tensor | None:
-    """Which positions attention may look at, broadcast over heads and queries."""
+    """The attention mask: which positions may be attended to, broadcast over heads and queries."""
     return None if padding_bs is None else ~padding_bs[:, None, None, :]
 
 

@@ -1,22 +1,20 @@
-"""Ways of training: each maps (model, batch, step) to a loss. One file each."""
+"""Objectives: ways of training, each of which maps (model, batch, step) to a loss. One file each."""
 
 from collections.abc import Sequence
 
 from anydepth.config import ModelConfig, ObjectiveConfig, TeacherConfig
 from anydepth.depth import DepthMenu
-from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives.base import Finished, Loss, Objective, TranslationObjective
-from anydepth.objectives.by_word import ByWord
+from anydepth.objectives.distillation import Distillation, Teacher
 from anydepth.objectives.flexible import Flexible
 from anydepth.objectives.halting import Halting
 from anydepth.objectives.latent import Latent
 from anydepth.objectives.layerdrop import LayerDrop
-from anydepth.objectives.teacher import Teacher
-from anydepth.objectives.teaching import Teaching
 from anydepth.objectives.tied_multi import TiedMulti
 from anydepth.objectives.vanilla import Vanilla
+from anydepth.objectives.word_depths import ByWord
 
 OBJECTIVES: dict[str, type[TranslationObjective]] = {
     "vanilla": Vanilla,
@@ -30,13 +28,13 @@ OBJECTIVES: dict[str, type[TranslationObjective]] = {
 
 __all__ = [
     "OBJECTIVES",
+    "Distillation",
     "Finished",
     "Loss",
     "Objective",
-    "Teaching",
     "TranslationObjective",
+    "make_distillation",
     "make_objective",
-    "make_teaching",
 ]
 
 
@@ -50,16 +48,18 @@ def make_objective(
 ) -> TranslationObjective:
     kind = OBJECTIVES[config.name]
     if kind.only_classifies and not classifies:
-        raise UserError(f"objective {config.name} is for classification: give labelled texts, or take another")
+        raise UserError(f"objective {config.name} is for classification: give labelled texts, or choose another")
     if not model.decoder_layers and not kind.takes_encoder_alone:
         able = ", ".join(name for name, kind in OBJECTIVES.items() if kind.takes_encoder_alone)
-        raise UserError(f"objective {config.name} needs a decoder; an encoder alone is trained with one of: {able}")
+        raise UserError(
+            f"objective {config.name} needs a decoder; an encoder-only model is trained with one of: {able}"
+        )
     return kind(config, model, label_smoothing, seed, tuple(pairs))
 
 
-def make_teaching(
+def make_distillation(
     config: TeacherConfig, teacher: tuple[Transformer, DepthMenu] | None, objective: TranslationObjective
-) -> Teaching:
+) -> Distillation:
     """What a teacher, or without one the student's own deepest exit, adds to an objective."""
     menu, student = objective.menu(), objective.model_config
     if config.matches_layers and any(entry.subnetwork.by_word for entry in menu):
@@ -68,20 +68,16 @@ def make_teaching(
         if len(menu) == 1:
             raise UserError(
                 f"teacher.model: self needs an objective with several depths, and {objective.config.name} has one: "
-                "give another model, or --set objective.name=tied-multi"
+                "give another model, or set objective.name=tied-multi"
             )
         one = Teacher(None, student, menu.deepest.subnetwork)
     else:
         model, offered = teacher
-        entry = offered.deepest if config.depth is None else _at_depth(offered, config.depth)
+        try:
+            entry = offered.deepest if config.depth is None else offered[config.depth]
+        except UserError as error:
+            raise UserError(f"teacher.depth: {str(error).replace('this model', 'the teacher')}") from error
         if entry.subnetwork.by_word:
             raise UserError("a model in which each word has its own depth cannot teach: choose another teacher")
         one = Teacher(model.requires_grad_(False).eval(), model.config, entry.subnetwork)
-    return Teaching(config, one, student, menu, objective.seed)
-
-
-def _at_depth(offered: DepthMenu, depth: str) -> MenuEntry:
-    try:
-        return offered[depth]
-    except UserError as error:
-        raise UserError(f"teacher.depth: {str(error).replace('this model', 'the teacher')}") from error
+    return Distillation(config, one, student, menu, objective.seed)

@@ -1,7 +1,7 @@
 """Flexible depth by multi-task learning: each supported depth is a task with one fixed sub-network.
 
 Wang, Xiao and Zhu 2021, "Training Flexible Depth Model by Multi-Task Learning for Neural Machine Translation",
-Algorithm 1; drawing fewer tasks for each update is their Table 5.
+Algorithm 1; sampling fewer tasks per update is their Table 5.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ import torch
 from anydepth.config import FlexibleConfig
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu
-from anydepth.depth.assignment import Layers, assign, menu_of, warning_of_prime
+from anydepth.depth.assignment import Layers, assign, make_menu, prime_warning
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_all
+from anydepth.objectives.outputs import ForwardOutputs, forward_all
 from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
 
@@ -21,7 +21,7 @@ class Flexible(TranslationObjective):
     config: FlexibleConfig
 
     def menu(self) -> DepthMenu:
-        return menu_of(self._depths(ENCODER), self._depths(DECODER))
+        return make_menu(self._depths(ENCODER), self._depths(DECODER))
 
     def warnings(self, steps: int) -> list[str]:
         return [*self._primes(), *self._idle_keys()]
@@ -29,7 +29,7 @@ class Flexible(TranslationObjective):
     def _idle_keys(self) -> list[str]:
         sizes = {"encoder_tasks": len(self._depths(ENCODER)), "decoder_tasks": len(self._depths(DECODER))}
         return [
-            f"objective.{key} has no effect: there {'is' if size == 1 else 'are'} {size} to draw from"
+            f"objective.{key} has no effect: there {'is' if size == 1 else 'are'} {size} to choose from"
             for key, size in sizes.items()
             if (getattr(self.config, key) or 0) > size or (size == 1 and getattr(self.config, key))
         ]
@@ -37,28 +37,28 @@ class Flexible(TranslationObjective):
     def _primes(self) -> list[str]:
         sizes = {"encoder": self.model_config.encoder_layers, "decoder": self.model_config.decoder_layers}
         flexible = {side: layers for side, layers in sizes.items() if self.config.sides in ("both", side)}
-        warnings = {side: warning_of_prime(layers) for side, layers in flexible.items()}
+        warnings = {side: prime_warning(layers) for side, layers in flexible.items()}
         return [f"{side} layers: {warning}" for side, warning in warnings.items() if warning]
 
     def _depths(self, side: int) -> dict[int, Layers]:
-        """The layers of each depth of one stack; of a stack that is not to be flexible, all of them."""
+        """The layers of each depth of one stack; all layers, if the stack is not flexible."""
         config = self.model_config
         total = (config.encoder_layers, config.decoder_layers)[side]
         if self.config.sides == ("decoder", "encoder")[side]:
             return {total: tuple(range(total))}
         return {d: tuple(sorted(layers)) for d, layers in assign(self.config.strategy, total).chosen.items()}
 
-    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        """The tasks, all counting alike: every encoder depth that was drawn with every decoder depth."""
-        encoders, decoders = self._draw(ENCODER, step), self._draw(DECODER, step)
+    def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
+        """The tasks, all with the same weight: every sampled encoder depth with every sampled decoder depth."""
+        encoders, decoders = self._sample(ENCODER, step), self._sample(DECODER, step)
         weights_nm = torch.full((len(encoders), len(decoders)), 1 / (len(encoders) * len(decoders)))
-        return run_all(model, batch, encoders, decoders, weights_nm, self.watches)
+        return forward_all(model, batch, encoders, decoders, weights_nm, self.needs_attention)
 
-    def _draw(self, side: int, step: int) -> list[Layers]:
-        """The layers of the depths that this update trains on one side, shallow to deep; alike in every process."""
+    def _sample(self, side: int, step: int) -> list[Layers]:
+        """The layers of the depths that this update trains on one side, shallow to deep; the same in every process."""
         depths = list(self._depths(side).values())
         wanted = (self.config.encoder_tasks, self.config.decoder_tasks)[side]
         if wanted is None or wanted >= len(depths):
             return depths
         order = keyed_uniform(self.seed, step, side, np.arange(len(depths))).argsort()
-        return [depths[place] for place in sorted(order[:wanted])]
+        return [depths[index] for index in sorted(order[:wanted])]

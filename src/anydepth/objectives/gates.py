@@ -1,4 +1,4 @@
-"""Gates on layers: how they are sampled, what they are on average, what they cost (Li et al. 2020, Section 2).
+"""Gates on layers: sampling, means and losses (Li et al. 2020, Section 2).
 
 A gate is a two-class Gumbel-Softmax, which is a sigmoid with logistic noise. `logits_l` are its parameters, 0 for a
 probability of 1/2. Shapes: l layers, n language pairs.
@@ -10,11 +10,11 @@ from torch import Tensor
 
 QUANTILES = 4096  # of the noise, for the mean of a gate
 MARGIN = 1e-12  # keeps the noise finite
-CERTAIN = 1e-6  # a prior is at least so far from 0 and from 1
+CERTAIN = 1e-6  # the least distance of a prior from 0 and from 1
 
 
 def logistic_noise(uniform: Tensor) -> Tensor:
-    """What two Gumbel variables differ by, from uniform numbers in double precision."""
+    """The difference of two Gumbel variables, from uniform numbers in double precision."""
     uniform = uniform.clamp(MARGIN, 1 - MARGIN)
     return uniform.log() - (-uniform).log1p()
 
@@ -26,9 +26,9 @@ def sample(logits: Tensor, noise: Tensor, tau: float, *, hard: bool = False) -> 
 
 
 def mean_gate(logits: Tensor, tau: float, *, hard: bool = False) -> Tensor:
-    """The mean of the samples, over evenly spaced quantiles of the noise: no random numbers.
+    """The mean of the samples over evenly spaced quantiles of the noise, without random numbers.
 
-    That of hard ones is how often they are 1, that of soft ones is nearer to 1/2.
+    For hard samples it is the probability of 1; for soft ones it is nearer to 1/2.
     """
     if hard:
         return torch.sigmoid(logits.double())
@@ -42,34 +42,34 @@ def beta_prior(a: float, b: float) -> float:
 
 
 def aggregated_prior(logits_nl: Tensor) -> Tensor:
-    """The mean posterior of all language pairs, taken as given."""
+    """The mean posterior of all language pairs, without gradient."""
     return torch.sigmoid(logits_nl).mean(0).detach().clamp(CERTAIN, 1 - CERTAIN)
 
 
 def divergence(logits: Tensor, prior: Tensor | float) -> Tensor:
-    """KL between the Bernoulli posterior and prior of each gate, both terms."""
+    """KL divergence between the Bernoulli posterior and prior of each gate."""
     p, q = torch.as_tensor(prior, dtype=logits.dtype, device=logits.device), torch.sigmoid(logits)
     used = q * (F.logsigmoid(logits) - p.log())
     return used + (1 - q) * (F.logsigmoid(-logits) - (1 - p).log())
 
 
 def off_target(samples_nl: Tensor, layers: int) -> Tensor:
-    """How far the layers in use, on average over the language pairs, are from the target K (Eq. 8)."""
+    """The distance of the number of layers used, averaged over language pairs, from the target K (Eq. 8)."""
     return (samples_nl.mean(0).sum() - layers).abs()
 
 
 def chosen_layers(logits_l: Tensor, layers: int | None) -> tuple[int, ...]:
-    """The K most probable (of equals the lowest); without a K those more probable than not, at least one."""
+    """The K most probable layers (ties: the lowest); without K those more probable than not, at least one."""
     order = torch.sort(logits_l, descending=True, stable=True).indices.tolist()
     count = int((logits_l > 0).sum()) if layers is None else layers
     return tuple(sorted(order[: max(1, count)]))
 
 
 def ramp(step: int, start: int, steps: int) -> float:
-    """From 0 to 1 in a line, from update `start` on."""
+    """Linear from 0 to 1, beginning at update `start`."""
     return min(1.0, max(0.0, (step - start) / steps))
 
 
 def annealed(step: int, first: float, last: float, steps: int) -> float:
-    """From `first` to `last` by a constant factor at each step."""
+    """From `first` to `last`, exponentially."""
     return float(first * (last / first) ** ramp(step, 0, steps))

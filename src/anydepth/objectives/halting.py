@@ -1,4 +1,4 @@
-"""A unit after the first layer says how deep each token goes (Elbayad, Gu, Grave and Auli 2020).
+"""Halting: a unit after the first layer predicts the depth of each token (Elbayad, Gu, Grave and Auli 2020).
 
 Shapes: e exits, b batch, s length, n encoder layers.
 """
@@ -12,15 +12,14 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, run_all
+from anydepth.objectives.outputs import ForwardOutputs, forward_all
 
 
 class Halting(TranslationObjective):
-    """All exits learn to classify; the unit learns, for each token, which is the first that classifies its text right.
+    """All exits learn to classify; the unit learns, for each token, the first exit that classifies its text correctly.
 
-    That is one label for all tokens of a text, as there is no other; they are still told apart by their states. Most
-    texts are right at the first exit, so that the most probable depth is 1 almost everywhere: depths go by
-    `confidence` instead.
+    All tokens of a text have the same label; their states tell them apart. Most texts are right at the first exit, so
+    the most probable depth is 1 almost everywhere: depths are chosen by `confidence` instead.
     """
 
     config: HaltingConfig
@@ -28,18 +27,18 @@ class Halting(TranslationObjective):
     only_classifies = True
 
     @staticmethod
-    def fitted(config: HaltingConfig, model: ModelConfig) -> ModelConfig:
+    def adapt_model(config: HaltingConfig, model: ModelConfig) -> ModelConfig:
         return model.model_copy(update={"halting": True, "halting_confidence": config.confidence})
 
-    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
+    def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
         layers = self.model_config.encoder_layers
         encoders = [tuple(range(depth)) for depth in range(1, layers + 1)]
-        return run_all(model, batch, encoders, [()], torch.full((layers, 1), 1 / layers), self.watches)
+        return forward_all(model, batch, encoders, [()], torch.full((layers, 1), 1 / layers), self.needs_attention)
 
-    def beside(self, model: Transformer, batch: Batch, passes: Passes) -> dict[str, Tensor]:
+    def auxiliary_losses(self, model: Transformer, batch: Batch, outputs: ForwardOutputs) -> dict[str, Tensor]:
         assert model.halting is not None
-        first_bsd = passes.encoders[0].states[0]
-        wanted_b = first_right_exit(model.output(passes.features_erd.detach()), batch.wanted)
+        first_bsd = outputs.encoders[0].states[0]
+        wanted_b = first_right_exit(model.output(outputs.features_erd.detach()), batch.wanted)
         logits_bsn = model.halting(first_bsd)
         wanted_bs = wanted_b[:, None].expand(logits_bsn.shape[:2])
         if batch.source_padding is not None:
@@ -54,7 +53,7 @@ class Halting(TranslationObjective):
 
 
 def first_right_exit(logits_ebc: Tensor, label_b: Tensor) -> Tensor:
-    """The index of the first exit that gives the right class, or of the last if none does, [b]."""
+    """The index of the first exit with the right class, or of the last if there is none, [b]."""
     right_eb = logits_ebc.argmax(-1) == label_b
     right_eb[-1] = True
     return right_eb.int().argmax(0)

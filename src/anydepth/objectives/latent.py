@@ -1,4 +1,4 @@
-"""Latent depth: gates on the layers, learnt for each language pair with the weights that they share.
+"""Latent depth: gates on the layers, learnt for each language pair together with the shared weights.
 
 Li, Stickland, Tang and Kong 2020, "Deep Transformers with Latent Depth". Shapes: n language pairs, l layers.
 """
@@ -17,15 +17,14 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.menu import MenuEntry
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.model.cutting import cut, fold
+from anydepth.model.pruning import cut, fold
 from anydepth.model.stack import Gates
 from anydepth.objectives import gates
 from anydepth.objectives.base import Finished, Loss, ParameterGroup, TranslationObjective
-from anydepth.objectives.passes import Passes, run_gated
-from anydepth.objectives.unused import keep_in_graph
+from anydepth.objectives.outputs import ForwardOutputs, forward_gated, keep_in_graph
 from anydepth.rng import DECODER, ENCODER, keyed_uniform
 
-UNDECIDED = (0.4, 0.6)  # probabilities by which a layer is all but drawn
+UNDECIDED = (0.4, 0.6)  # probabilities at which the choice of a layer is nearly random
 SIDES = {"encoder": ENCODER, "decoder": DECODER}
 
 
@@ -42,7 +41,7 @@ class Latent(TranslationObjective):
         self.targets = {"encoder": config.encoder_target, "decoder": config.decoder_target}
         sides = [side for side in SIDES if config.sides in ("both", side) and self.layers[side]]
         self.rows = pairs if config.rows == "pair" else ("",)
-        # At 1/2 each layer counts half: that is what lets a deep stack train (Eq. 6).
+        # Starting at 1/2 lets a deep stack train (Eq. 6).
         self.logits = nn.ParameterDict({side: torch.zeros(len(self.rows), self.layers[side]) for side in sides})
         self._samples: dict[str, Tensor] = {}
         self._step = 0
@@ -93,10 +92,10 @@ class Latent(TranslationObjective):
         names = tuple(f"logits.{side}" for side in self.logits)
         return [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
 
-    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        self._draw(batch, step)
-        of_each: dict[str, Gates] = {side: z_nl[self._row(batch)].unbind() for side, z_nl in self._samples.items()}
-        return run_gated(model, batch, (of_each.get("encoder"), of_each.get("decoder")), self.watches)
+    def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
+        self._sample(batch, step)
+        own: dict[str, Gates] = {side: z_nl[self._row(batch)].unbind() for side, z_nl in self._samples.items()}
+        return forward_gated(model, batch, (own.get("encoder"), own.get("decoder")), self.needs_attention)
 
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """The translation loss under sampled gates, the KL, and the distance from the target depth (Eq. 7, 8)."""
@@ -120,15 +119,15 @@ class Latent(TranslationObjective):
         return batch.language if len(self.rows) > 1 else 0
 
     def _trained(self, step: int) -> Iterator[tuple[str, Tensor]]:
-        """The gates' parameters, of which only the last inner step's gradient is wanted (Algorithm 1)."""
+        """The gates' parameters; only the gradient of the last inner step is used (Algorithm 1)."""
         for side, logits_nl in self.logits.items():
             yield side, logits_nl if self._is_due(step) else logits_nl.detach()
 
     def _is_due(self, step: int) -> bool:
         return step % self.config.inner_steps == 0
 
-    def _draw(self, batch: Batch, step: int) -> None:
-        """A sample of each gate for this batch; those of other pairs, too, count for the target depth."""
+    def _sample(self, batch: Batch, step: int) -> None:
+        """Sample each gate for this batch; the gates of other pairs also count for the target depth."""
         self._step = step
         tau, hard = self._tau(step), self._samples_are_hard
         for side, logits_nl in self._trained(step):
@@ -173,39 +172,39 @@ class Latent(TranslationObjective):
         return dict(zip(self._names, rows, strict=True))
 
     def _chosen(self, side: str, row: int) -> tuple[int, ...]:
-        """The layers to keep of a side: all, if it has no gates."""
+        """The layers to keep on one side: all, if it has no gates."""
         if side not in self.logits:
             return tuple(range(self.layers[side]))
         return gates.chosen_layers(self.logits[side][row].detach(), self.targets[side])
 
     def hard(self, row: int) -> SubNetwork:
-        """The chosen layers of a language pair, as they are."""
+        """The chosen layers of a language pair, unweighted."""
         return SubNetwork(self._chosen("encoder", row), self._chosen("decoder", row))
 
     def soft(self, row: int, step: int) -> SubNetwork:
-        """All layers, each weighted with the mean of its samples; if soft, not the probability that it is chosen."""
+        """All layers, each weighted with the mean of its samples (with soft samples not the probability of being 1)."""
         tau = self._tau(step)
-        whole = self.menu().deepest.subnetwork
+        full = self.menu().deepest.subnetwork
         weights: dict[str, tuple[float, ...]] = {}
         for side, logits_nl in self.logits.items():
             mean_l = gates.mean_gate(logits_nl[row].detach().cpu(), tau, hard=self._samples_are_hard)
             weights[side] = tuple(mean_l.tolist())
-        return replace(whole, encoder_weights=weights.get("encoder"), decoder_weights=weights.get("decoder"))
+        return replace(full, encoder_weights=weights.get("encoder"), decoder_weights=weights.get("decoder"))
 
     def menu(self) -> DepthMenu:
         return DepthMenu.of([SubNetwork.prefix(self.layers["encoder"], self.layers["decoder"])])
 
     def validated(self) -> DepthMenu:
-        """Hard and soft, as the gates are now."""
+        """Hard and soft, with the current gates."""
         entries = []
         for row, pair in enumerate(self._pairs):
-            of_each = {"hard": self.hard(row), "soft": self.soft(row, self._step)}
+            choices = {"hard": self.hard(row), "soft": self.soft(row, self._step)}
             prefix = "" if pair is None else f"{pair}:"
-            entries += [MenuEntry(prefix + name, sub, pair=pair) for name, sub in of_each.items()]
+            entries += [MenuEntry(prefix + name, sub, pair=pair) for name, sub in choices.items()]
         return DepthMenu(entries)
 
     def finish(self, tensors: dict[str, Tensor], step: int) -> Finished:
-        """The gates are settled: as layers to run, as weights of layers, or both; and each pair's layers cut out."""
+        """Turn the gates into layers to run, layer weights, or both; and cut out each pair's layers."""
         config, kind = self.model_config, self.config.finish
         hard = {pair: self.hard(row) for row, pair in enumerate(self._pairs)}
         soft = {pair: self.soft(row, step) for row, pair in enumerate(self._pairs)}
@@ -213,14 +212,14 @@ class Latent(TranslationObjective):
         if kind == "soft" and len(soft) == 1:
             return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out, self._undecided())
         if kind == "hard":
-            cut_out = cut_out if len(hard) > 1 else {}  # there is nothing else in it
+            cut_out = cut_out if len(hard) > 1 else {}  # it would be the same model
             config, tensors, hard = _without_unused(config, tensors, hard)
         offered = {"hard": [hard], "soft": [soft], "both": [hard, soft]}[kind]
         entries = [entry for subs in offered for pair, sub in subs.items() for entry in DepthMenu.of([sub], pair)]
         return Finished(config, tensors, DepthMenu(entries), cut_out, self._undecided())
 
     def _undecided(self) -> tuple[str, ...]:
-        """A choice among such layers is made, too, and nothing about it tells that it means little."""
+        """Notes on gates that are still undecided, so that the choice of layers means little."""
         low, high = UNDECIDED
         notes = []
         for side, logits_nl in self.logits.items():
@@ -229,14 +228,14 @@ class Latent(TranslationObjective):
             if share > 0.5:
                 notes.append(
                     f"the gates of the {side} have not settled: {share:.0%} of them are between {low:g} and {high:g}, "
-                    "so the choice of layers is little better than a drawn one; train longer, or with a lower "
+                    "so the choice of layers is nearly random; train longer, or with a lower "
                     "objective.beta, a higher objective.gate_rate or, with a target, a higher objective.lambda"
                 )
         return tuple(notes)
 
     @property
     def _pairs(self) -> tuple[str | None, ...]:
-        """Of each row of gates the pair that it belongs to, if it is not for all."""
+        """The language pair of each row of gates; None if one row is for all."""
         return self.rows if len(self.rows) > 1 else (None,)
 
 
@@ -248,7 +247,7 @@ def _cut_out(config: ModelConfig, tensors: dict[str, Tensor], sub: SubNetwork) -
 def _without_unused(
     config: ModelConfig, tensors: dict[str, Tensor], subs: dict[str | None, SubNetwork]
 ) -> tuple[ModelConfig, dict[str, Tensor], dict[str | None, SubNetwork]]:
-    """The model without layers that no language pair runs, and where the others now are."""
+    """The model without layers that no language pair runs, and the renumbered sub-networks."""
     encoder = sorted({layer for sub in subs.values() for layer in sub.encoder})
     decoder = sorted({layer for sub in subs.values() for layer in sub.decoder})
     smaller, kept = cut(config, tensors, SubNetwork(tuple(encoder), tuple(decoder)))

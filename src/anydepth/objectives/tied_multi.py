@@ -17,7 +17,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu
 from anydepth.model import Transformer
 from anydepth.objectives.base import TranslationObjective
-from anydepth.objectives.passes import Passes, Ran, run_all
+from anydepth.objectives.outputs import ForwardOutputs, StackOutputs, forward_all
 from anydepth.rng import keyed_uniform
 
 Table = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class TiedMulti(TranslationObjective):
     takes_encoder_alone = True
 
     def weights(self) -> Table:
-        """What each exit counts, [n, m], summing to 1: `exact` weighs with it, `sampled` draws from it."""
+        """The weight of each exit, [n, m], summing to 1: `exact` weighs with it, `sampled` samples from it."""
         sizes = (self.model_config.encoder_layers, max(1, self.model_config.decoder_layers))
         table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
         return np.asarray(table / table.sum(), dtype=np.float64)
@@ -57,26 +57,25 @@ class TiedMulti(TranslationObjective):
     def menu(self) -> DepthMenu:
         return DepthMenu.every_prefix(self.model_config.encoder_layers, self.model_config.decoder_layers)
 
-    def run(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        alone = not self.model_config.decoder_layers  # all its exits cost no more than one of them
+    def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
+        alone = not self.model_config.decoder_layers  # then all exits cost no more than one
         if self.config.mode == "exact" or alone:
             return self._exact(model, batch)
         return self._sampled(model, batch, step)
 
-    def _exact(self, model: Transformer, batch: Batch) -> Passes:
-        """All n x m losses; every exit is the beginning of the deepest, so each layer runs once."""
+    def _exact(self, model: Transformer, batch: Batch) -> ForwardOutputs:
+        """All n x m losses; every exit is a prefix of the deepest, so each layer runs once."""
         n, m = self.model_config.encoder_layers, self.model_config.decoder_layers
         encoders, decoders = ([tuple(range(depth)) for depth in range(min(1, size), size + 1)] for size in (n, m))
-        return run_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.watches)
+        return forward_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.needs_attention)
 
-    def _sampled(self, model: Transformer, batch: Batch, step: int) -> Passes:
-        """Each sentence samples its encoder exit n, and each of its tokens a decoder exit m given n, or trains or all.
+    def _sampled(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
+        """Each sentence samples its encoder exit n; each of its tokens samples a decoder exit m given n, or trains all.
 
-        In expectation this is the exact loss: every (n, m) of a token counts as much as its weight, or has that as its
-        probability.
+        In expectation this is the exact loss: each (n, m) of a token has its weight either as weight or as probability.
         """
         n_b = self._sample_encoder(batch, step)
-        encoded = model.encode(batch.source, model.full, batch.source_padding, self.watches)
+        encoded = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention)
         sentences = torch.arange(len(n_b), device=n_b.device)
         memory = model.memory(torch.stack(encoded)[n_b, sentences])
         decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
@@ -94,13 +93,16 @@ class TiedMulti(TranslationObjective):
             m_er = torch.arange(len(decoded), device=n_b.device)[:, None]
             features_erd = model.features(states_mrd[:, real_r])
             weight_er = given_bm[b_r].T / len(real_r)
-        return Passes(
+        return ForwardOutputs(
             real_r,
             features_erd,
             weight_er,
             (n_b[b_r][None] == len(encoded) - 1, m_er == len(decoded) - 1),
-            [Ran(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
-            [Ran(decoded.first(depth), (1.0,), times_b) for depth, times_b in enumerate(given_bm.unbind(1), 1)],
+            [StackOutputs(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
+            [
+                StackOutputs(decoded.first(depth), (1.0,), given_b)
+                for depth, given_b in enumerate(given_bm.unbind(1), 1)
+            ],
             (range(len(encoded)), range(len(decoded))),
         )
 

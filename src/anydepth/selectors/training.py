@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from anydepth.config import TrainConfig
@@ -22,14 +21,14 @@ from anydepth.errors import UserError
 from anydepth.evaluate.depth_table import EveryDepth
 from anydepth.files import only_process, write_atomically
 from anydepth.infer.translator import Translator
-from anydepth.progress import progress_bar, progress_console
+from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, standardise
 from anydepth.selectors.learned import LearnedSelector, split_level
 from anydepth.selectors.network import DepthPredictor, Kind, Reader, SelectorConfig
 from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
 from anydepth.train.checkpoint import average_checkpoints
-from anydepth.train.trainer import Trainer
+from anydepth.train.trainer import Trainer, TrainingData
 from anydepth.train.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -193,19 +192,14 @@ def train_selector(task: SelectorTask, config: SelectorConfig, run: Path) -> flo
     identity = _identity(task, config)
     with only_process(run, "training a selector"):
         _start_over_if_changed(run, identity)
-        data = hashlib.sha256(identity.encode()).hexdigest()
-        trainer = Trainer(network, objective, stream, validator, _train_config(config), run, data, _console(), unit)
+        data = TrainingData(stream, validator, hashlib.sha256(identity.encode()).hexdigest(), unit)
+        trainer = Trainer(network, objective, data, _train_config(config), run)
         finished = average_checkpoints(run, trainer.fit())
     network.load_state_dict(finished, strict=False)  # its constants are not trained
     network.eval()
     if config.kind != "labels":
         validator.shrink(network)
     return -validator.run(network).score
-
-
-def _console() -> Console:
-    is_quiet = not logging.getLogger("anydepth.train").isEnabledFor(logging.INFO)
-    return Console(quiet=True) if is_quiet else progress_console()
 
 
 def _train_config(config: SelectorConfig) -> TrainConfig:

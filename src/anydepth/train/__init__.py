@@ -1,4 +1,4 @@
-"""The one trainer, its optimiser, exact checkpoints, logs and validation."""
+"""Training: from a recipe to a finished model, with exact resume, on one process or many."""
 
 from anydepth.train.trainer import Trainer
 

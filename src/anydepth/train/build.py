@@ -1,4 +1,4 @@
-"""What a recipe is made into: batches to train on, text to validate with, and the model folders at the end."""
+"""Builds the parts of a run from its recipe: objective, batches, validation, and the model folders at the end."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from anydepth.data.augment import AugmentedStore, Augmenter
 from anydepth.data.shards import Encoding
 from anydepth.errors import UserError
 from anydepth.infer.languages import LanguagePair
-from anydepth.objectives import Finished, TranslationObjective
+from anydepth.objectives import OBJECTIVES, Finished, TranslationObjective, make_objective
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream
 from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
@@ -41,23 +41,43 @@ VALIDATORS: dict[Task, type[TranslationValidator]] = {
 }
 
 
-def table_of(recipe: Recipe, run: Path) -> WordDepths | None:
-    """Where every word has its own depth by a table that is there already. It stays with the run."""
+def adapt_model(recipe: Recipe) -> Recipe:
+    """The recipe with a model that has the parts that its objective needs."""
+    objective = OBJECTIVES[recipe.objective.name]
+    return recipe.model_copy(update={"model": objective.adapt_model(recipe.objective, recipe.model)})
+
+
+def make_recipe_objective(recipe: Recipe) -> TranslationObjective:
+    """The recipe's objective; its validation depths must be among the objective's."""
+    config, corpora = recipe.train, recipe.data.corpora
+    pairs = [pair.name for pair in corpora] if len(corpora) > 1 else [""]
+    objective = make_objective(
+        recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs, recipe.data.is_labelled
+    )
+    names = objective.validated().of_pair(corpora[0].name).names
+    for depth in config.valid_depths:
+        if depth not in names:
+            raise UserError(f"train.valid_depths: this model has no depth {depth}; it has: {', '.join(names)}")
+    return objective
+
+
+def load_word_depths(recipe: Recipe, run: Path) -> WordDepths | None:
+    """The table of word depths, if the objective uses one that exists already. A copy stays with the run."""
     config, kept = recipe.objective, run / WORD_DEPTHS
     if not isinstance(config, WordDepthsConfig) or (config.depths == "mi" and not kept.exists()):
         return None
     table = WordDepths.load(kept if kept.exists() else Path(config.depths))
     cut, limit = table.facts.get("max_tokens"), recipe.data.max_tokens
-    if table.texts and cut not in (None, limit):  # a text that was cut elsewhere is another text
+    if table.texts and cut not in (None, limit):  # texts are identified by their tokens
         raise UserError(
-            f"{config.depths} has depths of single occurrences, in texts cut at {cut} sub-words, "
+            f"{config.depths} has depths of single occurrences, in texts cut at {cut} subwords, "
             f"and data.max_tokens is {limit}: make them the same"
         )
     return table
 
 
-def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None) -> TokenDepths | None:
-    """Where every word has its own depth: what says so, by the table or, without one, by mutual information."""
+def make_token_depths(recipe: Recipe, prepared: Prepared, table: WordDepths | None) -> TokenDepths | None:
+    """The depth of each token, if the objective uses it: by the table or, without one, by mutual information."""
     config = recipe.objective
     if not isinstance(config, WordDepthsConfig):
         return None
@@ -68,7 +88,8 @@ def token_depths_of(recipe: Recipe, prepared: Prepared, table: WordDepths | None
     return found
 
 
-def stream_of(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
+def make_stream(recipe: Recipe, prepared: Prepared, token_depths: TokenDepths | None) -> Stream:
+    """The batches to train on."""
     data, tokens, seed = recipe.data, recipe.train.batch_tokens, recipe.train.seed
     stores = [part.train if data.augment is None else _augmented(data, prepared, part, seed) for part in prepared.parts]
     streams = [
@@ -98,13 +119,14 @@ def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> Encod
     return Encoding(prepared.tokenizer, first, data.max_tokens, prepared.labels)
 
 
-def validator_of(
+def make_validator(
     recipe: Recipe,
     prepared: Prepared,
     objective: TranslationObjective,
     device: torch.device,
     token_depths: TokenDepths | None,
 ) -> TranslationValidator:
+    """What the trainer validates with, by the recipe's task."""
     depths = list(recipe.train.valid_depths)
     sets = [_validation_set(recipe, prepared, part, token_depths, device) for part in prepared.parts]
     return VALIDATORS[recipe.data.task](sets, prepared.tokenizer, objective.validated, depths, token_depths)
@@ -126,10 +148,10 @@ def _validation_set(
         batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
     else:
         labelled = recipe.data.is_labelled
-        places = alike([len(row) for row in (sources if labelled else targets)], VALIDATION_BATCH)
+        groups = alike([len(ids) for ids in (sources if labelled else targets)], VALIDATION_BATCH)
         batches = (
             Batch.from_rows([sources[i] for i in chosen], [targets[i] for i in chosen], labelled=labelled)
-            for chosen in places
+            for chosen in groups
         )
     if token_depths is not None:
         batches = map(token_depths.on, batches)
@@ -144,7 +166,7 @@ def write_models(
     steps: list[int],
     token_depths: TokenDepths | None,
 ) -> Finished:
-    """The finished model, the mean of some checkpoints, in RUN/model; what is cut out of it in RUN/pruned."""
+    """Write the finished model, the mean of some checkpoints, to RUN/model, and pruned models to RUN/pruned."""
     if objective.state_dict():
         objective.load_state_dict(average_checkpoints(run, steps, "objective"))
     finished = objective.finish(average_checkpoints(run, steps), steps[-1])
@@ -177,7 +199,7 @@ def write_models(
 
 
 def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
-    """For the card: how it was trained, without folders, which are nobody's business."""
+    """For the model card: how it was trained, without paths, which are private."""
     how = recipe.model_dump(mode="json", exclude={"data", "about"}, exclude_none=True)
     if recipe.init_from is not None:
         how["init_from"] = recipe.init_from.name
@@ -189,7 +211,7 @@ def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
 
 
 def _data_facts(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
-    """For the card: where the text is from, and what cleaning left."""
+    """For the model card: where the text is from, and what cleaning left."""
     train = prepared.counts["train"]
     counts = list(train.values()) if len(prepared.parts) > 1 else [train]
     items = {"translation": "pairs", "text": "sentences", "labels": "texts"}[data.task]

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder per step with tensors in safetensors and the rest in JSON, whole or not there at all."""
+"""Checkpoints: a folder per step, written atomically, with tensors in safetensors and the rest in JSON."""
 
 import json
 import shutil
@@ -16,11 +16,11 @@ from anydepth.tensors import write_tensors
 
 @dataclass
 class TrainState:
-    """Everything besides tensors that a run needs to go on as if it had never stopped."""
+    """Everything besides tensors that a run needs for an exact resume."""
 
     step: int = 0
     epoch: int = 0
-    batch: int = 0  # the next one of the epoch's plan
+    batch: int = 0  # the next batch of the epoch
     best: float | None = None
     best_step: int = 0
     worse: int = 0  # validations since the best
@@ -50,13 +50,13 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 
 def saved_steps(run: Path) -> list[int]:
-    """The steps that have a checkpoint folder, whole or torn, oldest first."""
+    """The steps that have a checkpoint folder, intact or torn, oldest first."""
     names = (path.name.removeprefix("step-") for path in (run / "checkpoints").glob("step-*"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def read_state(run: Path, step: int) -> TrainState | None:
-    """The state of a checkpoint, or None if it is torn: a file is missing or not what was written."""
+    """The state of a checkpoint, or None if it is torn: a file is missing or damaged."""
     folder = _folder(run, step)
     try:
         record = json.loads((folder / "state.json").read_text())
@@ -68,7 +68,7 @@ def read_state(run: Path, step: int) -> TrainState | None:
 
 
 def remove_torn(run: Path) -> list[int]:
-    """Remove checkpoints that are not whole, and what a killed writer left; return their steps."""
+    """Remove torn checkpoints and what a killed writer left; return their steps."""
     for path in (run / "checkpoints").glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
     torn = [step for step in saved_steps(run) if read_state(run, step) is None]
@@ -88,11 +88,11 @@ def remove_checkpoints(run: Path, keep: set[int]) -> None:
 
 
 def average_checkpoints(run: Path, steps: list[int], kind: str = "model") -> dict[str, Tensor]:
-    """The mean of the models, or of another `kind` of file, summed in double precision: the order does not matter."""
+    """The mean of the models, or of another `kind` of file, summed in double precision."""
     total: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    dtypes: dict[str, torch.dtype] = {}
     for step in steps:
         for name, value in load_tensors(run, step, kind).items():
-            kinds[name] = value.dtype
+            dtypes[name] = value.dtype
             total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + value.double()
-    return {name: (value / len(steps)).to(kinds[name]) for name, value in total.items()}
+    return {name: (value / len(steps)).to(dtypes[name]) for name, value in total.items()}

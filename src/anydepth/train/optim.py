@@ -1,6 +1,9 @@
-"""The optimisers and the learning rate at each step."""
+"""Optimisers, the learning rate at each step, and mixed precision."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +13,17 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from anydepth.config import TrainConfig
+from anydepth.errors import UserError
 from anydepth.objectives.base import ParameterGroup
-from anydepth.train.processes import divided_as, full, is_divided
+from anydepth.train.distributed import gather, is_sharded, shard_like
+
+COMPILERS = (os.environ.get("CXX", "c++"), "g++", "clang++", "cl")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients and steps of Jordan et al. 2024
+NEWTON_SCHULZ_STEPS = 5
+UPDATE_RMS = 0.2  # as of Adam's updates (Liu et al. 2025), so that the two share a learning rate
+# Matrices stacked in one parameter, by the end of its name.
+STACKED = {"_qkv.weight": 3, "_key_value.weight": 2}
 
 
 def inverse_sqrt(step: int, config: TrainConfig) -> float:
@@ -19,19 +31,15 @@ def inverse_sqrt(step: int, config: TrainConfig) -> float:
 
 
 def linear(step: int, config: TrainConfig) -> float:
-    """Down to zero at the step after the last, so that the last one still counts."""
+    """Down to zero at the step after the last, so the last step still learns."""
     return max(0.0, (config.steps + 1 - step) / max(1, config.steps + 1 - config.warmup))
 
 
 def warmup_stable_decay(step: int, config: TrainConfig) -> float:
-    """The peak until the last `decay` of the updates, then in a line to zero, as `linear`."""
+    """The peak until the last share `decay` of the updates, then linear to zero."""
     decay = max(1, round(config.decay * config.steps))
     return min(1.0, max(0.0, (config.steps + 1 - step) / decay))
 
-
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients and steps of Jordan et al. 2024
-NEWTON_SCHULZ_STEPS = 5
-UPDATE_RMS = 0.2  # that of Adam's updates (Liu et al. 2025), so that the two share a learning rate
 
 SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {
     "inverse-sqrt": inverse_sqrt,
@@ -40,16 +48,16 @@ SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {
 }
 
 
-def learning_rate(step: int, config: TrainConfig) -> float:
-    """The rate of update number `step`, counted from 1: up in a line to the peak, then down by the schedule."""
+def learning_rate_at(step: int, config: TrainConfig) -> float:
+    """The learning rate of update `step`, counted from 1: linear warm-up to the peak, then the schedule."""
     if step <= config.warmup:
         return config.rate * step / config.warmup
     return config.rate * SCHEDULES[config.schedule](step, config)
 
 
 @dataclass
-class Optimised:
-    """Parameters with an optimiser of their own, which steps at every `every`-th update, on that update's gradient."""
+class OptimiserGroup:
+    """Parameters with their own optimiser, which steps at every `every`-th update, on that update's gradient."""
 
     named: dict[str, nn.Parameter]
     optimiser: torch.optim.Optimizer
@@ -59,39 +67,39 @@ class Optimised:
     def is_due(self, step: int) -> bool:
         return step % self.every == 0
 
-    def set_rate(self, rate: float) -> None:
+    def set_learning_rate(self, learning_rate: float) -> None:
         for group in self.optimiser.param_groups:
-            group["lr"] = rate * self.factor
+            group["lr"] = learning_rate * self.factor
 
     def norm(self) -> Tensor:
-        """Of the gradient, before clipping."""
-        return norm_of(p.grad for p in self.named.values() if p.grad is not None)
+        """The gradient norm, before clipping."""
+        return gradient_norm(p.grad for p in self.named.values() if p.grad is not None)
 
     def clip(self, largest: float, norm: Tensor) -> None:
         for alike in _alike(self.named.values()):
             clip_grads_with_norm_(alike, largest, norm)
 
 
-def norm_of(gradients: Iterable[Tensor]) -> Tensor:
-    """Of all of them together, some of which may be divided among processes."""
-    norms = [full(get_total_norm(alike)) for alike in _alike(gradients)]
+def gradient_norm(gradients: Iterable[Tensor]) -> Tensor:
+    """The norm of all of them together, some of which may be sharded."""
+    norms = [gather(get_total_norm(alike)) for alike in _alike(gradients)]
     return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
 
 
 def _alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Those that are divided among processes apart from those that are not: they do not mix."""
+    """Sharded tensors separately from others: they do not mix."""
     found: dict[bool, list[Tensor]] = {}
     for tensor in tensors:
-        found.setdefault(is_divided(tensor), []).append(tensor)
+        found.setdefault(is_sharded(tensor), []).append(tensor)
     return list(found.values())
 
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is orthogonalised, for matrices inside layers (Jordan et al. 2024; Liu et al. 2025).
 
-    torch.optim.Muon computes in bfloat16, which CPUs without instructions for it emulate, 40 times slower, and it knows
-    neither matrices stacked in one parameter (query, key and value) nor sharded ones. This one takes float32 on CPUs,
-    orthogonalises each of the stacked matrices by itself, and gathers what is sharded.
+    torch.optim.Muon computes in bfloat16, which many CPUs emulate 40 times slower, and supports neither matrices
+    stacked in one parameter (query, key and value) nor sharded ones. This one computes in float32 on CPUs,
+    orthogonalises each stacked matrix by itself, and gathers sharded ones.
     """
 
     def __init__(self, named: dict[str, nn.Parameter], momentum: float, weight_decay: float) -> None:
@@ -104,7 +112,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """With several processes each orthogonalises a share of the matrices, and all get all of them."""
+        """With several processes each orthogonalises a share of the matrices, and all-reduces them."""
         found = [
             (group, parameter, self._momentum(parameter, group["momentum"]))
             for group in self.param_groups
@@ -124,20 +132,20 @@ class Muon(torch.optim.Optimizer):
                 dist.all_reduce(update)  # the others have zeros
         for group, parameter, update in found:
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.sub_(divided_as(update, parameter), alpha=group["lr"])
+            parameter.sub_(shard_like(update, parameter), alpha=group["lr"])
 
     def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
-        """The gradient with Nesterov momentum, whole."""
+        """The gradient with Nesterov momentum, gathered."""
         state, gradient = self.state[parameter], parameter.grad
         assert gradient is not None
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(parameter)
         state["momentum"].lerp_(gradient, 1 - momentum)
-        return full(gradient.lerp(state["momentum"], momentum))
+        return gather(gradient.lerp(state["momentum"], momentum))
 
 
 def _spread(sizes: Sequence[int], ranks: int) -> list[int]:
-    """The rank that takes each: the largest first, each to the rank that has least so far."""
+    """The rank of each item: the largest first, each to the rank with the smallest load so far."""
     load, owners = [0] * ranks, [0] * len(sizes)
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         owners[i] = load.index(min(load))
@@ -145,17 +153,12 @@ def _spread(sizes: Sequence[int], ranks: int) -> list[int]:
     return owners
 
 
-# Matrices that are stacked in one parameter, by the end of its name.
-STACKED = {"_qkv.weight": 3, "_key_value.weight": 2}
-
-
 def _stacked(name: str) -> int:
     return next((count for end, count in STACKED.items() if name.endswith(end)), 1)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Each with its singular values brought near 1, by a few Newton-Schulz iterations; the last two dimensions are
-    those of the matrices."""
+    """Bring the singular values of each matrix (the last two dimensions) near 1, by a few Newton-Schulz iterations."""
     a, b, c = NEWTON_SCHULZ
     x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
     is_tall = x.shape[-2] > x.shape[-1]
@@ -173,20 +176,20 @@ def _takes_muon(name: str, parameter: nn.Parameter) -> bool:
 
 def make_optimisers(
     named: dict[str, nn.Parameter], groups: Sequence[ParameterGroup], config: TrainConfig
-) -> list[Optimised]:
-    """One for all parameters that no group claims, and one for each group. Muon takes the matrices inside layers."""
+) -> list[OptimiserGroup]:
+    """An optimiser for all parameters in no group, and one for each group. Muon takes the matrices inside layers."""
     claimed = {name for group in groups for name in group.names}
     rest = {name: parameter for name, parameter in named.items() if name not in claimed}
     found = []
     if config.optimiser == "muon":
         own = {name: parameter for name, parameter in rest.items() if _takes_muon(name, parameter)}
         rest = {name: parameter for name, parameter in rest.items() if name not in own}
-        found.append(Optimised(own, Muon(own, config.muon_momentum, config.weight_decay), config.muon_factor))
-    found.append(Optimised(rest, _make_optimiser(rest, config)))
+        found.append(OptimiserGroup(own, Muon(own, config.muon_momentum, config.weight_decay), config.muon_factor))
+    found.append(OptimiserGroup(rest, _make_optimiser(rest, config)))
     for group in groups:
         own = {name: named[name] for name in group.names}
         adam = torch.optim.AdamW(own.values(), lr=0.0, betas=config.betas, eps=1e-9, weight_decay=0.0, fused=True)
-        found.append(Optimised(own, adam, group.rate / config.rate, group.every))
+        found.append(OptimiserGroup(own, adam, group.learning_rate / config.rate, group.every))
     return found
 
 
@@ -200,8 +203,8 @@ def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torc
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=1e-9, fused=True)
 
 
-def optimiser_tensors(optimisers: Sequence[Optimised]) -> dict[str, Tensor]:
-    """Their state under the parameters' names: `<parameter>/<moment>`."""
+def optimiser_tensors(optimisers: Sequence[OptimiserGroup]) -> dict[str, Tensor]:
+    """Their state by parameter name: `<parameter>/<moment>`."""
     return {
         f"{name}/{key}": value
         for one in optimisers
@@ -211,11 +214,43 @@ def optimiser_tensors(optimisers: Sequence[Optimised]) -> dict[str, Tensor]:
     }
 
 
-def restore_optimisers(optimisers: Sequence[Optimised], tensors: dict[str, Tensor]) -> None:
+def restore_optimisers(optimisers: Sequence[OptimiserGroup], tensors: dict[str, Tensor]) -> None:
     owners = {name: one for one in optimisers for name in one.named}
     for key, value in tensors.items():
         name, moment = key.rsplit("/", 1)
         parameter = owners[name].named[name]
-        is_count = value.shape != parameter.shape  # of steps
-        there = value.to(parameter.device) if is_count else divided_as(value, parameter)
+        is_step_count = value.shape != parameter.shape
+        there = value.to(parameter.device) if is_step_count else shard_like(value, parameter)
         owners[name].optimiser.state[parameter][moment] = there
+
+
+def choose_dtype(config: TrainConfig, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 if the device computes in it; most CPUs emulate it, many times slower."""
+    if config.precision != "auto":
+        return DTYPES[config.precision]
+    has_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def check_precision(config: TrainConfig) -> None:
+    """Refuse settings that cannot work here."""
+    if config.compile and not any(map(shutil.which, COMPILERS)):
+        raise UserError("train.compile needs a C++ compiler: install one, such as g++, or leave out train.compile")
+    if config.shard and config.precision == "float16":
+        raise UserError(
+            "train.shard works with float32 or bfloat16, not with the loss scaling of float16: set train.precision"
+        )
+
+
+class Precision:
+    """Mixed precision: a context for the forward pass, and a gradient scaler, which may do nothing."""
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        self.device = device
+        self.dtype = choose_dtype(config, device)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
+
+    def context(self) -> AbstractContextManager[Any]:
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)

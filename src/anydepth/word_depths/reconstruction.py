@@ -31,8 +31,8 @@ from anydepth.errors import UserError
 from anydepth.files import write_atomically
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.progress import progress_bar, progress_console
-from anydepth.train.pretrained import is_pretrained
+from anydepth.model.hf import is_pretrained
+from anydepth.progress import progress_bar
 from anydepth.train.run import train
 from anydepth.word_depths.table import WordDepths, text_key
 
@@ -119,7 +119,7 @@ def _load_filler(settings: ReconstructionConfig) -> Translator | None:
 def _train_filler(settings: ReconstructionConfig, texts: Sequence[str], work: Path) -> Translator:
     """A model that learns to fill in from every layer."""
     try:
-        return artifact.load(train(_recipe(settings, texts, work), work, progress_console()), settings.device)
+        return artifact.load(train(_recipe(settings, texts, work), work), settings.device)
     except UserError as error:
         said = str(error)
         for key, name in NAMES.items():

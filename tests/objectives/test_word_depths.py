@@ -11,7 +11,7 @@ from anydepth.data import Batch
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.objectives import make_objective, make_teaching
+from anydepth.objectives import make_distillation, make_objective
 
 SIZES = {"width": 16, "heads": 2, "ffn": 24, "dropout": 0.0, "max_length": 32}
 CLASSIFIER = ModelConfig(**SIZES, encoder_layers=3, decoder_layers=0)
@@ -100,7 +100,7 @@ def test_tied_multi_on_an_encoder_alone_is_the_mean_over_its_exits(classifier, t
 def test_the_deepest_exit_teaches_the_others_of_a_classifier(classifier, texts):
     config = TiedMultiConfig(name="tied-multi", mode="exact")
     objective = make_objective(config, CLASSIFIER, 0.0, seed=1, classifies=True)
-    objective.teaching = make_teaching(TeacherConfig(model="self", method="rkd", eta=0.4), None, objective)
+    objective.teaching = make_distillation(TeacherConfig(model="self", method="rkd", eta=0.4), None, objective)
     states = classifier.encode(texts.source, SubNetwork.prefix(3, 0), texts.source_padding)
     logits = [classifier.output(classifier.read_out(state, texts.source_padding)) for state in states]
     taught = F.softmax(logits[-1].detach(), dim=-1)

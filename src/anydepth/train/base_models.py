@@ -1,4 +1,4 @@
-"""The finished models that a recipe builds on: the one that training starts from, and the teacher."""
+"""The models that a recipe builds on: the one that training starts from (init_from), and the teacher."""
 
 import hashlib
 import json
@@ -17,17 +17,17 @@ from anydepth.files import read_json, write_atomically
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
+from anydepth.model.hf import is_pretrained, load_pretrained
 from anydepth.train.checkpoint import read_state, saved_steps
-from anydepth.train.pretrained import is_pretrained, load_pretrained
 from anydepth.train.trainer import model_tensors
 
 HEAD = "output.weight"
-# of a model that training starts from; max_length not where it is the size of a table, and layers may be fewer
-FREE_TO_CHANGE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
+# Model keys that need not be those of init_from; also max_length unless positions are learnt, and fewer layers.
+CHANGEABLE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
 
 
 @dataclass(frozen=True)
-class Start:
+class StartModel:
     """What training starts from: a finished model, or a pre-trained encoder."""
 
     config: ModelConfig
@@ -37,7 +37,7 @@ class Start:
     labels: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, path: Path) -> "Start":
+    def load(cls, path: Path) -> "StartModel":
         if is_pretrained(path):
             config, tensors, tokenizer = load_pretrained(path)
             digest = hashlib.sha256(tokenizer.to_bytes())
@@ -48,50 +48,50 @@ class Start:
         labels = found.labels if isinstance(found, Classifier) else ()
         return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, labels)
 
-    def give_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
-        """All weights that it has a place for: a head for other labels begins anew, even for as many."""
-        places = {name: p.shape for name, p in model.named_parameters() if name != HEAD or labels == self.labels}
-        fitting = {name: value for name, value in self.tensors.items() if places.get(name) == value.shape}
+    def copy_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
+        """Copy all weights that fit. A head for other labels is not copied, even if it has the same size."""
+        shapes = {name: p.shape for name, p in model.named_parameters() if name != HEAD or labels == self.labels}
+        fitting = {name: value for name, value in self.tensors.items() if shapes.get(name) == value.shape}
         model.load_state_dict(fitting, strict=False)
 
 
 @dataclass(frozen=True)
-class Foundations:
-    """Each is None where the recipe has none, or where the run no longer needs it."""
+class BaseModels:
+    """Each is None if the recipe has none, or if the run no longer needs it."""
 
-    start: Start | None
+    start: StartModel | None
     teacher: Translator | None
 
     @classmethod
-    def load(cls, recipe: Recipe, run: Path, device: torch.device, *, finished: bool) -> "Foundations":
-        """A run that has finished needs neither; one with a checkpoint to go on from needs only its teacher."""
+    def load(cls, recipe: Recipe, run: Path, device: torch.device, *, finished: bool) -> "BaseModels":
+        """A finished run needs neither; one that resumes from a checkpoint needs only its teacher."""
         if finished:
             return cls(None, None)
         start, teacher = None, None
         if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
-            start = Start.load(recipe.init_from)
+            start = StartModel.load(recipe.init_from)
         if recipe.teacher is not None and recipe.teacher.model != "self":
             teacher = artifact.load(recipe.teacher.model, str(device))
         return cls(start, teacher)
 
-    def completed(self, recipe: Recipe, run: Path) -> Recipe:
-        """A recipe with `init_from` has the model section and the tokenizer of the model it starts from; one with a
-        teacher, and no tokenizer of its own, that of the teacher."""
+    def complete(self, recipe: Recipe, run: Path) -> Recipe:
+        """Fill in the model section and the tokenizer of `init_from`; or the tokenizer of the teacher, if the recipe
+        names none."""
         if recipe.init_from is not None:
-            return self._completed_by_start(recipe, recipe.init_from, run)
+            return self._complete_by_start(recipe, recipe.init_from, run)
         if recipe.teacher is None or recipe.teacher.model == "self" or recipe.data.tokenizer is not None:
             return recipe
         data = recipe.data.model_copy(update={"tokenizer": recipe.teacher.model})
         return recipe.model_copy(update={"data": data})
 
-    def _completed_by_start(self, recipe: Recipe, init_from: Path, run: Path) -> Recipe:
+    def _complete_by_start(self, recipe: Recipe, init_from: Path, run: Path) -> Recipe:
         if recipe.data.tokenizer not in (None, init_from):
             raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
         data = recipe.data.model_copy(update={"tokenizer": init_from})
-        there = _earlier_model(run) if self.start is None else self.start.config
+        there = _saved_model_config(run) if self.start is None else self.start.config
         asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
         for key, value in asked.items():
-            if not _is_free(key, value, there) and value != getattr(there, key):
+            if not _is_changeable(key, value, there) and value != getattr(there, key):
                 raise UserError(
                     f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
                     "leave out the section (--set 'model={}')"
@@ -99,10 +99,10 @@ class Foundations:
         return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
 
     def check_teacher(self, recipe: Recipe, run: Path) -> None:
-        """Outputs can only be compared over the same sub-words, and states only where the text is split alike."""
+        """Outputs can only be compared over the same vocabulary, and states only over the same tokens."""
         if self.teacher is None:
             return
-        prepared = run / "data"  # a resumed run no longer needs what it began with
+        prepared = run / "data"  # a resumed run has its tokenizer here
         used = prepared if prepared.exists() else recipe.data.tokenizer
         if used is not None and Tokenizer.load(used).to_bytes() != self.teacher.tokenizer.to_bytes():
             key = "data.tokenizer" if recipe.init_from is None else "init_from"
@@ -110,12 +110,12 @@ class Foundations:
         longest = self.teacher.longest_source
         if longest < recipe.data.max_tokens:
             raise UserError(
-                f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {longest} sub-words: "
+                f"data.max_tokens is {recipe.data.max_tokens}, but the teacher takes {longest} subwords: "
                 f"set it to {longest}"
             )
 
     def warnings(self, recipe: Recipe) -> list[str]:
-        """What a user should know of the teacher before a long run."""
+        """What a user should know about the teacher before a long run."""
         if recipe.teacher is None:
             return []
         found = [f"teacher.{key} has no effect here" for key in recipe.teacher.idle_keys()]
@@ -123,7 +123,7 @@ class Foundations:
             found.append("the teacher teaches nothing: teacher.eta and lambda are 0, or it begins after the last step")
         if recipe.teacher.leaves_nothing:
             found.append("eta and lambda together are 1: nothing is learnt from the references")
-        if self.teacher is not None and self._speaks_otherwise(recipe.data):
+        if self.teacher is not None and self._has_other_languages(recipe.data):
             there = " to ".join(self.teacher.languages)
             found.append(f"the teacher translates {there}: from another language pair there is little to learn")
         untrained = recipe.init_from is None and recipe.teacher.begin == 0
@@ -134,17 +134,17 @@ class Foundations:
             )
         return found
 
-    def _speaks_otherwise(self, data: DataConfig) -> bool:
-        """Whether the teacher has other languages, where both say which."""
+    def _has_other_languages(self, data: DataConfig) -> bool:
+        """Whether the teacher has other languages, if both are known."""
         assert self.teacher is not None
         theirs, ours = self.teacher.languages, data.languages
         return theirs != ours and ("source", "target") not in (theirs, ours)
 
-    def check_unchanged(self, run: Path, *, note: bool) -> None:
-        """Against what the run has noted, or `note` it.
+    def check_unchanged(self, run: Path, *, save: bool) -> None:
+        """Compare the models with the fingerprints that the run has saved, or `save` them.
 
-        A run killed before its first checkpoint begins anew: from the same weights, with text in their sub-words. Its
-        teacher must stay the same all along, wherever it lies.
+        A run killed before its first checkpoint starts again, from the same weights and tokenizer. Its teacher must
+        stay the same throughout, wherever it is stored.
         """
         for key, model, name in (
             ("init_from", self.start, "start.json"),
@@ -155,22 +155,22 @@ class Foundations:
             path, found = run / name, {"fingerprint": model.fingerprint}
             if path.exists() and read_json(path, "delete that file and give the same command again") != found:
                 raise UserError(
-                    f"{key} is no longer the model that {run} was begun with: restore it, or give another --out"
+                    f"{key} is not the model that {run} was started with: restore it, or give another --out"
                 )
-            if note:
+            if save:
                 write_atomically(path, json.dumps(found) + "\n")
 
 
-def _is_free(key: str, value: object, there: ModelConfig) -> bool:
+def _is_changeable(key: str, value: object, there: ModelConfig) -> bool:
     if key == "max_length":
         return there.positions != "learnt"
-    if key in ("encoder_layers", "decoder_layers"):  # the first ones are taken
+    if key in ("encoder_layers", "decoder_layers"):  # the first layers are copied
         unshared = (there.encoder_shared, there.decoder_shared) == ("none", "none") and there.residual == "plain"
         return unshared and isinstance(value, int) and min(1, getattr(there, key)) <= value <= getattr(there, key)
-    return key in FREE_TO_CHANGE
+    return key in CHANGEABLE
 
 
-def _earlier_model(run: Path) -> ModelConfig:
+def _saved_model_config(run: Path) -> ModelConfig:
     advice = f"restore it, or give another folder than {run} with --out"
     try:
         return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))

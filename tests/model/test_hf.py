@@ -17,8 +17,7 @@ from anydepth.data import Tokenizer
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.model.pretrained import read_pretrained
-from anydepth.train.pretrained import is_pretrained, load_pretrained
+from anydepth.model.hf import is_pretrained, load_pretrained, read_pretrained
 
 TIED = {"source_embedding.weight", "output.weight"}
 
@@ -119,7 +118,7 @@ def test_rows_without_sub_words_are_left_out_and_rows_may_not_lack(tmp_path):
     assert len(load_pretrained(tmp_path)[1]["target_embedding.weight"]) == len(BERT_VOCABULARY)
     assert furthest(tmp_path, theirs, longest=24) < 1e-5
     make_checkpoint(tmp_path, vocabulary=len(BERT_VOCABULARY) - 1)
-    with pytest.raises(UserError, match=r"^the tokenizer of \S+ has \d+ sub-words, but .*: take a checkpoint .*$"):
+    with pytest.raises(UserError, match=r"^the tokenizer of \S+ has \d+ subwords, but .*: take a checkpoint .*$"):
         load_pretrained(tmp_path)
 
 
@@ -132,7 +131,7 @@ def test_rows_without_sub_words_are_left_out_and_rows_may_not_lack(tmp_path):
         ({"is_decoder": True}, "is a decoder"),
         ({"add_cross_attention": True}, "is a decoder"),
         ({"hidden_act": "silu"}, "has the activation silu"),
-        ({"model_type": "roberta", "pad_token_id": None}, "has no pad_token_id, which its positions begin after"),
+        ({"model_type": "roberta", "pad_token_id": None}, "has no pad_token_id, after which its positions begin"),
     ],
 )
 def test_what_we_cannot_run_is_refused_in_one_line(tmp_path, changes, reason):
@@ -145,7 +144,7 @@ def test_what_we_cannot_run_is_refused_in_one_line(tmp_path, changes, reason):
 
 def test_a_size_that_we_do_not_have(tmp_path):
     make_checkpoint(tmp_path, max_position_embeddings=3)
-    with pytest.raises(UserError, match=r"^\S+ has a size that anydepth has not \(max_length: .*\): take .*$"):
+    with pytest.raises(UserError, match=r"^\S+ has a size that anydepth does not support \(max_length: .*\): take .*$"):
         read_pretrained(tmp_path)
 
 
@@ -196,7 +195,7 @@ def test_names_on_the_hub(tmp_path):
     (second / "tokenizer.json").unlink()
     (second / "vocab.txt").write_text("".join(f"{piece}\n" for piece in BERT_VOCABULARY), "utf-8")
     script = """
-from anydepth.train.pretrained import load_pretrained
+from anydepth.model.hf import load_pretrained
 for name in ("somebody/tiny", "tiny-without-json", "nobody/no-such-model"):
     config, tensors, tokenizer = load_pretrained(name)
     print(len(tensors["target_embedding.weight"]), *tokenizer.pieces(tokenizer.encode("Films")))

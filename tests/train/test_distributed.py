@@ -20,7 +20,7 @@ from trained_alike import ALIKE, STEPS
 from anydepth.config.reading import read_recipe
 from anydepth.data import prepare
 from anydepth.errors import UserError
-from anydepth.train.processes import PLACE, Processes, fresh_store
+from anydepth.train.distributed import PORT_KEY, World, make_store
 
 pytestmark = pytest.mark.slow
 
@@ -182,8 +182,8 @@ def test_two_processes_learn_what_one_does(alone, together):
         assert found == pytest.approx(expected, rel=5e-3)
     said = (together / "said.txt").read_text("utf-8")
     for rank in (0, 1):
-        assert f"process {rank}: the weights of process 1 are no longer those of the first" in said
-        assert f"process {rank}: what process 1 finds in {together / 'apart' / str(rank)}/data is not" in said
+        assert f"process {rank}: the weights of process 1 differ from those of process 0" in said
+        assert f"process {rank}: process 1 finds other data in {together / 'apart' / str(rank)}/data than" in said
         assert f"process {rank} found {together / 'now-sharded' / 'model'}" in said
 
 
@@ -209,7 +209,7 @@ def test_a_model_to_be_divided_waits_in_main_memory():
     """Whole it may not fit on a device; `meta` stands for one."""
     device = torch.device("meta")
     for sharded, place in ((False, "meta"), (True, "cpu")):
-        placed = Processes(0, 2, sharded, "meta").placed(torch.nn.Linear(2, 2), device)
+        placed = World(0, 2, sharded, "meta").place(torch.nn.Linear(2, 2), device)
         assert placed.weight.device.type == place
 
 
@@ -220,18 +220,18 @@ def test_a_first_process_that_nobody_reaches(monkeypatch):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = torch.distributed.HashStore()
-    shared.set(PLACE, str(port))
-    with pytest.raises(UserError, match=f"does not answer at 127.0.0.1, port {port},.* open the ports"):
-        fresh_store(shared, rank=1, count=2, patience=timedelta(0))
+    shared.set(PORT_KEY, str(port))
+    with pytest.raises(UserError, match=f"does not answer at 127.0.0.1, port {port} .* open the ports"):
+        make_store(shared, rank=1, size=2, patience=timedelta(0))
 
 
 def test_a_port_of_before_a_restart(monkeypatch):
     """The others try until the first one has started and left its own."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     shared = torch.distributed.HashStore()
-    fresh_store(shared, rank=0, count=2)  # closed again, for nobody keeps it
+    make_store(shared, rank=0, size=2)  # closed again, for nobody keeps it
     with ThreadPoolExecutor() as threads:
-        other = threads.submit(fresh_store, shared, rank=1, count=2)
-        first = fresh_store(shared, rank=0, count=2)
+        other = threads.submit(make_store, shared, rank=1, size=2)
+        first = make_store(shared, rank=0, size=2)
         first.set("word", "said")
         assert other.result().get("word") == b"said"

@@ -13,7 +13,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.depth.maps import MAPS, layer_map
 from anydepth.errors import UserError
 from anydepth.model import Transformer
-from anydepth.objectives import make_objective, make_teaching
+from anydepth.objectives import make_distillation, make_objective
 
 STUDENT = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=2, dropout=0.0)
 LARGE = ModelConfig(width=24, heads=3, ffn=32, encoder_layers=6, decoder_layers=6, dropout=0.1)
@@ -36,7 +36,7 @@ def taught(objective, student: ModelConfig, teacher: Transformer | None, **optio
     known = None
     if teacher is not None:
         known = teacher, DepthMenu.every_prefix(teacher.config.encoder_layers, teacher.config.decoder_layers)
-    made.teaching = make_teaching(config, known, made)
+    made.teaching = make_distillation(config, known, made)
     return made
 
 
@@ -129,9 +129,9 @@ def test_pkd_with_attention_and_the_decoder_side(batch):
     assert set(loss.parts) == {"nll", "ce", "pkd", "attention"}
     teacher.eval()
     source, target = real(batch)
-    states = model.encode(batch.source, model.full, batch.source_padding, watch=True)
+    states = model.encode(batch.source, model.full, batch.source_padding, with_attention=True)
     with torch.no_grad():
-        shown = teacher.encode(batch.source, teacher.full, batch.source_padding, watch=True)
+        shown = teacher.encode(batch.source, teacher.full, batch.source_padding, with_attention=True)
         of_decoder = teacher.decode(batch.target_in, teacher.memory(shown[-1]), teacher.full, batch.source_padding)
     decoded = model.decode(batch.target_in, model.memory(states[-1]), model.full, batch.source_padding)
     layers = of_layers(objective, "encoder", states, shown, source)
@@ -265,7 +265,7 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(UserError, match=r"teacher\.depth: the teacher has no depth 7-7"):
         taught(Vanilla(), STUDENT, transformer(LARGE), depth="7-7")
     decoder_only = FlexibleConfig(name="flexible", sides="decoder")
-    with pytest.raises(UserError, match="the encoder has one depth only"):
+    with pytest.raises(UserError, match="the encoder has only one depth"):
         taught(decoder_only, DEEP, None)
     taught(decoder_only, DEEP, None, sides="decoder")
     for options, words in (

@@ -1,4 +1,4 @@
-"""A model cut down to some of its layers, and weights of layers taken into their parameters."""
+"""Cutting layers out of a model, and folding layer weights into its parameters."""
 
 from torch import Tensor
 
@@ -7,11 +7,11 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 
 Tensors = dict[str, Tensor]
-LAST = ("attention_out", "cross_out", "ffn_down")  # the last matrix of each branch: what it is scaled by, the branch is
+BRANCH_OUTPUTS = ("attention_out", "cross_out", "ffn_down")  # scaling the last matrix of a branch scales the branch
 
 
 def cut(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> tuple[ModelConfig, Tensors]:
-    """A model of its own that has no layers but those of `sub`, in the same order. Its weights are not taken over."""
+    """A smaller model with only the layers of `sub`, in the same order. Layer weights of `sub` are ignored."""
     if config.residual == "dlcl":
         raise UserError("layers with dense connections cannot be cut out: each reads all those before it")
     kept = {name: value for name, value in tensors.items() if ".layers." not in name}
@@ -20,13 +20,14 @@ def cut(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> tuple[ModelCo
         ("encoder", config.encoder_pattern, sub.encoder),
         ("decoder", config.decoder_pattern, sub.decoder),
     ):
-        numbers: dict[int, int] = {}  # whose weights a layer has, counted anew
-        for place, layer in enumerate(layers):
+        numbers: dict[int, int] = {}  # the new pattern
+        for position, layer in enumerate(layers):
             if pattern[layer] not in numbers:
                 numbers[pattern[layer]] = len(numbers) + 1
-                own = f"{side}.layers.{pattern.index(pattern[layer])}."  # shared weights stand at their first place
+                # shared weights are stored at their first position
+                own = f"{side}.layers.{pattern.index(pattern[layer])}."
                 parts = {name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}
-                kept |= {f"{side}.layers.{place}.{part}": value for part, value in parts.items()}
+                kept |= {f"{side}.layers.{position}.{part}": value for part, value in parts.items()}
         if f"{side}.scales" in kept:
             kept[f"{side}.scales"] = kept[f"{side}.scales"][list(layers)]
         shares = len(numbers) < len(layers)
@@ -36,16 +37,16 @@ def cut(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> tuple[ModelCo
 
 
 def fold(config: ModelConfig, tensors: Tensors, sub: SubNetwork) -> Tensors:
-    """The tensors with which the plain model does what these do with the weights of `sub`, which has all layers."""
+    """Tensors with the layer weights of `sub`, which has all layers, multiplied in."""
     folded = dict(tensors)
     for side, shared, weights in (
         ("encoder", config.encoder_shared, sub.encoder_weights),
         ("decoder", config.decoder_shared, sub.decoder_weights),
     ):
         if weights and shared != "none":
-            raise UserError("where layers share parameters, weights of single layers cannot be taken into them")
+            raise UserError("layers that share parameters cannot have layer weights folded into them")
         for layer, weight in enumerate(weights or ()):
             for name in tensors:
-                if name.startswith(f"{side}.layers.{layer}.") and name.split(".")[3] in LAST:
+                if name.startswith(f"{side}.layers.{layer}.") and name.split(".")[3] in BRANCH_OUTPUTS:
                     folded[name] = tensors[name] * weight
     return folded
