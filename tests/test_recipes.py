@@ -80,7 +80,7 @@ def test_a_shipped_recipe_runs_two_steps(path, tmp_path, toy_run):
             "train.threads=1",
         ],
     )
-    translator = anydepth.load(train(recipe, tmp_path / "run", Console(file=io.StringIO())))
+    translator = anydepth.load(train(recipe, tmp_path / "run", Console(file=io.StringIO())), engine="torch")
     if recipe.data.is_labelled:
         assert translator.classify(["le chat dort."])[0].label in ("cat", "none")
         return

@@ -12,7 +12,7 @@ SOURCE = Path(anydepth.__file__).parent
 ORDER = [
     *("errors", "cpu", "rng", "files", "progress", "tensors"),
     *("config", "depth", "data", "model", "word_depths", "selectors"),
-    *("infer", "engines", "artifact", "evaluate", "export", "serve"),
+    *("artifact", "engines", "infer", "evaluate", "export", "serve"),
     *("objectives", "train", "fitting", "cli"),
 ]
 # The halves of two rooms that train: nothing that only runs a model imports them.
@@ -60,7 +60,7 @@ for room in ("objectives", "train", "selectors.fitting", "word_depths.estimate")
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 import anydepth.export.export, anydepth.serve.run, anydepth.export.doctor
-print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
+print(anydepth.load({str(toy_run)!r}, engine="torch").translate(["le chat dort."], depth="1-1", beam=2)[0])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "the cat sleeps.", done.stderr

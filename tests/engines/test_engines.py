@@ -11,10 +11,9 @@ from random_models import SIZES, TEXTS, random_translator
 import anydepth
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
 from anydepth.selectors.calibration import save
 
@@ -32,7 +31,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,14 +83,14 @@ def test_int8_translates_the_toy_language_as_well(toy):
 
 
 def test_loading_with_an_engine(toy_run):
-    loaded = anydepth.load(toy_run, engine="ctranslate2", quantize="int8")
+    loaded = anydepth.Translator.load(toy_run, engine="ctranslate2", quantize="int8")
     assert (loaded.engine.name, loaded.translate(["le chat dort."])) == ("ctranslate2 int8", ["the cat sleeps."])
     with pytest.raises(UserError, match="classifies"):
         anydepth.load(Path(__file__).parents[1] / "golden" / "classifier", engine="ctranslate2")
 
 
 def test_a_tag_goes_with_the_source(two_targets_run):
-    both = anydepth.load(two_targets_run)
+    both = anydepth.load(two_targets_run, engine="torch")
     loud = on_engine(both.between(target="loud"), "ctranslate2", 1)
     assert loud.translate(["le chat dort."]) == ["THE CAT SLEEPS."]
 
@@ -114,7 +113,7 @@ def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason
 def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(toy_run / "model", folder)
-    ours = anydepth.load(folder)
+    ours = anydepth.load(folder, engine="torch")
     theirs = on_engine(ours, "ctranslate2", 1)
     sources, references = zip(*toy_pairs(12), strict=True)
     save(calibrate(theirs, sources, references, repeats=1, batch_size=4), folder, theirs.fingerprint)

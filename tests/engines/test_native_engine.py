@@ -16,15 +16,12 @@ import anydepth
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
-from anydepth.engines.native import NativeModel
+from anydepth.engines.base import SearchBatch, SearchOptions
+from anydepth.engines.native import NativeModel, kernels
 from anydepth.engines.native_format import packed
-from anydepth.engines.native_library import kernels
+from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions, never
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.search import run
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
 
 KINDS = {
@@ -46,7 +43,7 @@ FAST = [name for name in ("avx512-vnni", "avx2", "neon-dot", "neon", "plain") if
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def quantized(model: Transformer) -> Transformer:
@@ -158,7 +155,7 @@ def test_beam_search_is_that_of_torch_on_the_same_numbers(toy):
         ):
             source = toy.as_read(toy.tokenizer.encode(text))
             steps = StepsOfCore(native, entry.subnetwork, source, ours.model.vocabulary)
-            (expected,) = run(steps, [9], options)
+            (expected,) = run_search(steps, [9], options)
             (found,) = native.search(entry.subnetwork, SearchBatch([source], [9]), options)
             assert [(one.tokens, one.ended) for one in found] == [(one.tokens, one.ended) for one in expected]
             assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)

@@ -6,20 +6,18 @@ from random_models import random_translator
 
 import anydepth
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
+from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.native import NativeEngine, NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 
 TEXTS = [source for source, _ in toy_pairs(1000, seed=3)]
 
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def test_a_thousand_sentences_come_out_the_same_to_the_bit(toy):

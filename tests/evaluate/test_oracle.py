@@ -21,6 +21,7 @@ from anydepth.evaluate.oracle_report import draw_distribution, lines_of, write_o
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
 from anydepth.evaluate.oracle_table import print_oracle
 from anydepth.evaluate.result import Conditions, versions
+from anydepth.infer.translator import Translator
 
 TEXTS = ("<b>one</b> of the four lines", "two\tof the four lines", "three of the four lines", "four")
 CHRF = [[50, 40, 50], [10, 30, 20], [90, 90, 90], [0, 80, 5]]  # depths 1-1, 2-1, 1-2
@@ -78,7 +79,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[artifact.Translato
 
 
 def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     pairs = zip(toy_pairs(40, 5), toy_pairs(40, 6), strict=True)
     sources, references = zip(*((f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in pairs), strict=True)
     (model,) = oracle({"toy": translator}, sources, references, repeats=2, console=QUIET).models

@@ -6,16 +6,16 @@ import pytest
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.engines.base import SearchOptions
+from anydepth.engines.torch import search, search_each
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.search import search, search_each
 
 TEXTS = ["", *(source for source, _ in toy_pairs(25, seed=5)), "  "]
 
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 class ByLength:

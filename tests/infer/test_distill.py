@@ -14,8 +14,7 @@ from anydepth.config import CorpusConfig
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines, read_pairs
 from anydepth.errors import UserError
-from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names
-from anydepth.infer.distill_progress import progress_note
+from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names, progress_note
 
 SOURCES, REFERENCES = (list(side) for side in zip(*toy_pairs(40, seed=7), strict=True))
 LONG = "chat " * 200
@@ -23,7 +22,7 @@ LONG = "chat " * 200
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def write(path, lines):
@@ -113,7 +112,7 @@ def test_outputs_that_ran_into_the_limit_are_left_out(translator, tmp_path):
 
 def test_outputs_without_text_are_left_out(toy_run):
     """A model that writes the lone space of the vocabulary, since it must write something, and ends."""
-    silent = anydepth.load(toy_run)
+    silent = anydepth.load(toy_run, engine="torch")
     space = next(i for i in range(4, silent.tokenizer.vocabulary_size) if silent.tokenizer.pieces([i]) == ["▁"])
     with torch.no_grad():
         silent.model.decoder.norm.weight.zero_()

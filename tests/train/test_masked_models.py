@@ -49,9 +49,9 @@ def test_perplexity_falls(masked_recipe, tmp_path, objective):
 def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
     settings = ["objective={name: latent, encoder_target: 2}", "train.steps=4", *SHORT]
     run_recipe(masked_recipe, tmp_path / "run", *settings)
-    model = anydepth.load(tmp_path / "run")
+    model = anydepth.load(tmp_path / "run", engine="torch")
     assert model.menu.names == ["2-0", "3-0-soft"]
-    assert anydepth.load(tmp_path / "run" / "pruned").model.config.encoder_layers == 2
+    assert anydepth.load(tmp_path / "run" / "pruned", engine="torch").model.config.encoder_layers == 2
     with pytest.raises(UserError, match="does not translate"):
         model.translate(["le chat"])
     assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from anydepth import __version__
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a 
 ModelOrBox = Annotated[
     Path | None,
     typer.Argument(
-        help="A model folder, or the folder of a finished run.  [default: the model in the box, French to English]",
+        help="A model folder, or the folder of a finished run.  [default: the bundled model, French to English]",
         show_default=False,
     ),
 ]
@@ -66,7 +66,7 @@ Engine = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: the type of its numbers, such as int8.  [default: that of the engine]",
+        help="With --engine ctranslate2: compute type, such as int8.  [default: that of the engine]",
         show_default=False,
     ),
 ]
@@ -81,7 +81,7 @@ Speculate = Annotated[
 UseShortlist = Annotated[
     bool,
     typer.Option(
-        "--shortlist", help="Search among the outputs that a sentence suggests, by the model's `shortlist`: faster."
+        "--shortlist", help="Search among the outputs of the model's lexical shortlist (`anydepth shortlist`): faster."
     ),
 ]
 To = Annotated[
@@ -114,23 +114,29 @@ def load_translator(
     target: str | None = None,
     engine: str = "torch",
     quantize: str | None = None,
-    **more: int,
+    *,
+    speculate: bool = False,
+    shortlist: bool = False,
+    batch_size: int = 1,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.engines.auto import on_engine
+    from anydepth.infer.translator import on_engine
 
-    return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize, **more)
+    translator = load_model(model, device, threads).between(source, target)
+    return on_engine(
+        translator, engine, threads, quantize, speculate=speculate, shortlist=shortlist, batch_size=batch_size
+    )
 
 
 def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
     """The model for all of its language pairs."""
     import torch
 
-    from anydepth.artifact.model import load
+    from anydepth.infer.translator import Translator
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(bundled_model() if model is None else model, device)
+    return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.cli.app import From, ModelOrBox, Threads, To, depths_of, errors, load_model
 from anydepth.cli.families import results
 

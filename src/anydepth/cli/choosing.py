@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.translator import Depth, Translator
+    from anydepth.infer.depths import Depth
+    from anydepth.infer.translator import Translator
 
 
 def choice_of_depth(
@@ -19,7 +20,7 @@ def choice_of_depth(
     batch_size: int,
     say: Callable[[str], None],
 ) -> "Depth":
-    from anydepth.infer.translator import AUTO
+    from anydepth.infer.depths import AUTO
     from anydepth.selectors.auto_budget import AutoWithinBudget
     from anydepth.selectors.budget import within_budget
 

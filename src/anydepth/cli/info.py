@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.cli.app import ModelOrBox
 from anydepth.cli.families import results
 from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.translator import Translator
+    from anydepth.artifact.model import LoadedModel
 
 SIDES = ("encoder", "decoder")
 
@@ -24,75 +24,80 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
-    from anydepth.artifact.model import load_any
+    from anydepth.artifact.model import load_model
     from anydepth.cli.info_classifier import facts_of_classifier, print_classifier
-    from anydepth.infer.classifier import Classifier
 
-    found = load_any(bundled_model() if model is None else model)
-    facts = facts_of_classifier(found) if isinstance(found, Classifier) else facts_of(found)
+    found = load_model(bundled_model() if model is None else model)
+    facts = facts_of_classifier(found) if found.kind == "classifier" else facts_of(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
-    elif isinstance(found, Classifier):
+    elif found.kind == "classifier":
         print_classifier(facts, results())
     else:
         _print(facts, results())
 
 
-def facts_of(translator: "Translator") -> dict[str, Any]:
+def facts_of(loaded: "LoadedModel") -> dict[str, Any]:
+    from anydepth.infer.depths import why_no_selector
+    from anydepth.infer.languages import must_choose
     from anydepth.selectors.calibration import of_machine
 
-    config, menu, folder = translator.model.config, translator.menu, translator.folder
-    views = _views(translator)
+    config, menu, folder = loaded.model.config, loaded.menu, loaded.folder
+    views = _views(loaded)
     return {
         "folder": str(folder),
-        "languages": list(translator.languages) if translator.translates else [translator.languages[0]],
+        "languages": list(loaded.languages) if loaded.kind == "translator" else [loaded.languages[0]],
         "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
-        "vocabulary": translator.tokenizer.vocabulary_size,
+        "vocabulary": loaded.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
         "encoder_weights": numbered(config.encoder_pattern),
         "decoder_weights": numbered(config.decoder_pattern),
-        **sizes_of(translator),
+        **sizes_of(loaded),
         "depths": [_depth(one, name) for one in views for name in one.menu.names],
-        "default_depth": None if translator.must_choose else menu.default.name,
+        "default_depth": None if must_choose(loaded) else menu.default.name,
         "measured_on": menu.measured_on,
-        "selector": _selector(translator),
-        "why_no_selector": translator.why_no_selector,
-        "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
+        "selector": _selector(loaded),
+        "why_no_selector": why_no_selector(loaded),
+        "calibrations": [asdict(one.conditions) for one in of_machine(folder, loaded.fingerprint)],
     }
 
 
-def _views(translator: "Translator") -> "list[Translator]":
+def _views(loaded: "LoadedModel") -> "list[LoadedModel]":
     """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
-    if len(translator.pairs) == 1 or not (translator.translates or translator.must_choose):
-        return [translator]
-    whole = [translator] if translator.menu.measured_on and not translator.must_choose else []
-    return [*whole, *(translator.between(pair.source, pair.target) for pair in translator.pairs)]
+    from anydepth.infer.languages import choose_pair, must_choose
+
+    if len(loaded.pairs) == 1 or not (loaded.kind == "translator" or must_choose(loaded)):
+        return [loaded]
+    whole = [loaded] if loaded.menu.measured_on and not must_choose(loaded) else []
+    return [*whole, *(choose_pair(loaded, pair.source, pair.target) for pair in loaded.pairs)]
 
 
-def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
-    return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
+def _facts_of_pair(loaded: "LoadedModel") -> dict[str, Any]:
+    return {"default_depth": loaded.menu.default.name, "measured_on": loaded.menu.measured_on}
 
 
-def _depth(translator: "Translator", name: str) -> dict[str, Any]:
-    entry = translator.menu[name]
+def _depth(loaded: "LoadedModel", name: str) -> dict[str, Any]:
+    entry = loaded.menu[name]
     return {
-        **({} if translator.pair is None else {"pair": translator.pair}),
+        **({} if loaded.pair is None else {"pair": loaded.pair}),
         "depth": name,
         "encoder": numbered(entry.subnetwork.encoder),
         "decoder": numbered(entry.subnetwork.decoder),
         "weighted": entry.subnetwork.is_weighted,
         "by_word": entry.subnetwork.by_word,
-        "parameters": translator.parameters(name),
-        "bytes": translator.bytes(name),
+        "parameters": loaded.parameters(name),
+        "bytes": loaded.bytes(name),
         "bleu": entry.quality.get("bleu"),
         "chrf": entry.quality.get("chrf"),
         "seconds_per_sentence": entry.cost.get("seconds_per_sentence"),
     }
 
 
-def _selector(translator: "Translator") -> dict[str, Any] | None:
+def _selector(loaded: "LoadedModel") -> dict[str, Any] | None:
+    from anydepth.infer.depths import own_selector
+
     try:
-        selector = translator.selector
+        selector = own_selector(loaded)
     except UserError as error:  # all else is as it was
         return {"problem": str(error)}
     if selector is None:

@@ -7,10 +7,10 @@ from rich.console import Console
 from anydepth.cli.info_parts import layers_in_words, megabytes, numbered, print_rows, size_rows, sizes_of
 
 if TYPE_CHECKING:
-    from anydepth.infer.classifier import Classifier
+    from anydepth.artifact.model import LoadedModel
 
 
-def facts_of_classifier(classifier: "Classifier") -> dict[str, Any]:
+def facts_of_classifier(classifier: "LoadedModel") -> dict[str, Any]:
     config, menu, rule = classifier.model.config, classifier.menu, classifier.token_depths
     return {
         "folder": str(classifier.folder),

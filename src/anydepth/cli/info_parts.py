@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from anydepth.infer.loaded import LoadedModel
+    from anydepth.artifact.model import LoadedModel
 
 
 def sizes_of(loaded: "LoadedModel") -> dict[str, int]:

@@ -36,7 +36,7 @@ from anydepth.cli.running import Address, RunnerName, Workers, runner_of
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.hypothesis import Hypothesis
+    from anydepth.infer.translator import Hypothesis
 
 Depth = Annotated[
     str | None,
@@ -102,8 +102,18 @@ def translate(
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
-    more = {"speculate": speculate, "shortlist": shortlist, "together": together}
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
+    translator = load_translator(
+        model,
+        device,
+        threads,
+        from_language,
+        to_language,
+        engine,
+        quantize,
+        speculate=speculate,
+        shortlist=shortlist,
+        batch_size=together,
+    )
     if speculate and together > 1:
         errors.print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
@@ -177,7 +187,7 @@ def distill(
     at = "cpu" if runner == "ray" else device  # there this model only answers questions
     translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    counts = carry_out(translator, source, out, options, reference, errors, run)
+    counts = carry_out(translator, source, out, options, reference, run)
     if counts.kept:
         corpus = _corpus(*(out / name for name in output_names(translator.languages)))
         if translator.pair is None:

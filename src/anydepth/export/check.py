@@ -9,8 +9,8 @@ from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.evaluate.metrics import score
 from anydepth.export.sample import Sample
-from anydepth.infer.hypothesis import Hypothesis
-from anydepth.infer.translator import Translator
+from anydepth.infer.options import HypothesesKeywords
+from anydepth.infer.translator import Hypothesis, Translator
 from anydepth.model import Transformer
 
 TIE = 1e-3  # logits closer than this are a tie, which rounding decides
@@ -52,7 +52,7 @@ class Check:
 def check(source: Translator, exported: Translator, depth: str, exported_depth: str, sample: Sample) -> Check:
     """Both translate the sample greedily, the source model with PyTorch in float32."""
     texts = sample.sources
-    options = {"cut_long": True, "scores": False}
+    options: HypothesesKeywords = {"cut_long": True, "scores": False}
     expected = [best for best, *_ in source.hypotheses(texts, depth=depth, **options)]
     found = [best for best, *_ in exported.hypotheses(texts, depth=exported_depth, **options)]
     differences = list(_differences(source, source.menu[depth].subnetwork, texts, expected, found))

@@ -12,7 +12,7 @@ import torch
 
 from anydepth import __version__
 from anydepth.artifact.folder import read_config
-from anydepth.artifact.model import load, save
+from anydepth.artifact.model import save
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.engines.shortlist import VMAP, Shortlist
 from anydepth.errors import UserError
@@ -72,7 +72,7 @@ def _to_anydepth(asked: Asked, folder: Path) -> Translator:
     for path in alone.iterdir():
         path.rename(folder / path.name)
     alone.rmdir()
-    return load(folder)
+    return Translator.load(folder, engine="torch", device="cpu")
 
 
 def _menu_of(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
@@ -85,15 +85,14 @@ def _menu_of(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
 
 def _to_ctranslate2(asked: Asked, folder: Path) -> Translator:
     _needs("ctranslate2", "ctranslate2")
-    from anydepth.engines.ctranslate2 import CTranslate2Engine
-    from anydepth.engines.ctranslate2_format import QUANTIZATIONS, convert, vocabulary_of, write
+    from anydepth.engines.ctranslate2 import COMPUTE_TYPES, CTranslate2Engine, convert, token_names, write
 
-    if asked.quantization not in QUANTIZATIONS:
-        raise UserError(f"CTranslate2 has no type {asked.quantization}; it has: {', '.join(QUANTIZATIONS)}")
+    if asked.quantization not in COMPUTE_TYPES:
+        raise UserError(f"CTranslate2 has no type {asked.quantization}; it has: {', '.join(COMPUTE_TYPES)}")
     translator, sub = asked.translator, asked.entry.subnetwork
-    names = vocabulary_of(translator.tokenizer)
-    write(convert(translator.model, sub, names), folder, asked.quantization, Shortlist.find(translator), names)
-    engine = CTranslate2Engine(translator, asked.threads, asked.quantization)
+    names = token_names(translator.tokenizer)
+    write(convert(translator.model, sub, names), folder, asked.quantization, Shortlist.find(translator.loaded), names)
+    engine = CTranslate2Engine(translator.loaded, asked.threads, asked.quantization)
     engine.take(sub, folder)
     return translator.on(engine)
 
@@ -101,8 +100,7 @@ def _to_ctranslate2(asked: Asked, folder: Path) -> Translator:
 def _to_onnx(asked: Asked, folder: Path) -> Translator:
     _needs("onnxscript", "onnx")
     _needs("onnxruntime", "onnx")
-    from anydepth.engines.onnx import OnnxEngine
-    from anydepth.engines.onnx_format import write_onnx
+    from anydepth.engines.onnx import OnnxEngine, write_onnx
 
     if asked.quantization != "float32":
         raise UserError(f"ONNX is exported in float32, not {asked.quantization}: leave out --quantize")

@@ -25,7 +25,9 @@ from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.evaluate.table_parts import joined
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, write_record
 from anydepth.files import read_json
-from anydepth.infer.runner import Progress, Runner, here
+from anydepth.infer.depths import why_no_selector
+from anydepth.infer.options import Progress
+from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import Calibration, find, refuse_newer, save
 
@@ -86,7 +88,7 @@ def _usable(translator: Translator, source: Path, reference: Path, console: Cons
 
 def check_model(translator: Translator) -> Path:
     """Before hours of work, not after. The model's folder is returned."""
-    folder, reason = translator.folder, translator.why_no_selector
+    folder, reason = translator.folder, why_no_selector(translator.loaded)
     if reason is not None:
         raise UserError(reason)
     if folder is None or not os.access(folder, os.W_OK):

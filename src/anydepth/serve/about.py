@@ -5,8 +5,8 @@ from typing import Any
 
 from babel import Locale
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.errors import UserError
-from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import Translator
 from anydepth.serve.depths import Depths
 

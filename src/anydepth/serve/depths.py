@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import Sample
-from anydepth.infer.languages import LanguagePair
-from anydepth.infer.translator import AUTO, Translator
+from anydepth.infer.depths import AUTO
+from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import BudgetSelector, in_ms
 from anydepth.selectors.calibration import find
 from anydepth.selectors.cost import LengthCost, by_layers

@@ -30,8 +30,6 @@ def build(given: Path, source: Source, workers: int, settings: Settings) -> Fast
         if source.engine not in ("auto", "torch"):
             raise UserError(f"{source.engine} takes models that translate; this one classifies: use --engine torch")
         return make_app(Classifying(model, settings), Workers(model, source, workers), settings)
-    if not model.translates:
-        raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
     work = Translating(model, settings, find_sample(model.choices[0], given))
     return make_app(work, Workers(model, source, workers), settings)
 

@@ -10,10 +10,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import Sample
-from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import Translator
 from anydepth.serve.about import EXAMPLES, depths_of, frontend_settings, language_name, languages
 from anydepth.serve.depths import Depths

@@ -20,7 +20,6 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.files import write_atomically
-from anydepth.infer.translator import Translator
 from anydepth.train.pretrained import is_pretrained
 from anydepth.train.run import train
 from anydepth.word_depths.reconstruction import Averager, occurrence_depths, reconstruct
@@ -78,20 +77,20 @@ def reconstruction_depths(
     return averager.table(of_texts, facts), averager.counts
 
 
-def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int]]:
+def _read(filler: artifact.LoadedModel, texts: Sequence[str], limit: int) -> list[list[int]]:
     """As a classifier that was trained with this limit reads them, so that it finds their depths again."""
     longest = min(limit - len(filler.tokenizer.opening), filler.longest_source)
     return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
 
 
-def _fills_in(asked: Reconstruction, console: Console) -> Translator | None:
+def _fills_in(asked: Reconstruction, console: Console) -> artifact.LoadedModel | None:
     """The given encoder, if it has learnt to fill in from every layer."""
     if asked.encoder is None or is_pretrained(asked.encoder):
         return None
-    there = artifact.load_any(asked.encoder, asked.device)
-    if not isinstance(there, Translator):
+    there = artifact.load_model(asked.encoder, asked.device)
+    if there.kind == "classifier":
         return None
-    if there.translates:
+    if there.kind == "translator":
         raise UserError(f"{asked.encoder} translates: give an encoder alone with --encoder, or none to start anew")
     exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
     if there.tokenizer.id_of(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
@@ -100,10 +99,10 @@ def _fills_in(asked: Reconstruction, console: Console) -> Translator | None:
     return there
 
 
-def _trained(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> Translator:
+def _trained(asked: Reconstruction, texts: Sequence[str], work: Path, console: Console) -> artifact.LoadedModel:
     """A model that learns to fill in from every layer."""
     try:
-        return artifact.load(train(_recipe(asked, texts, work), work, console), asked.device)
+        return artifact.load_model(train(_recipe(asked, texts, work), work, console), asked.device)
     except UserError as error:
         said = str(error)
         for key, option in OPTIONS.items():
