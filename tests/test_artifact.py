@@ -178,10 +178,10 @@ def test_no_pickle_in_a_model_folder(folder):
 def test_options_are_checked(toy_run):
     translator = anydepth.load(toy_run, engine="torch")
     with pytest.raises(UserError, match="nbest is 3 but the beam is 2"):
-        translator.translate(["le chat."], beam=2, nbest=3)
-    with pytest.raises(UserError, match="list of texts"):
-        translator.translate("le chat.")
-    with pytest.raises(UserError, match=r"line 2 has [\d,]+ sub-words, the limit is 63"):
+        translator.hypotheses(["le chat."], beam=2, nbest=3)
+    with pytest.raises(UserError, match=r"write \[text\]"):
+        translator.hypotheses("le chat.")
+    with pytest.raises(UserError, match=r"line 2 has [\d,]+ subwords, the limit is 63"):
         translator.translate(["le chat.", "chat " * 700])
     assert translator.translate(["chat " * 700], cut_long=True)[0].startswith("cat")
     assert translator.translate([]) == []

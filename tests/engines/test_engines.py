@@ -9,6 +9,7 @@ from conftest import toy_pairs
 from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
@@ -105,7 +106,7 @@ def test_a_tag_goes_with_the_source(two_targets_run):
 )
 def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    theirs = on_engine(Translator(model, toy.tokenizer, DepthMenu.of([sub])), "ctranslate2", 1)
+    theirs = on_engine(Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub]))), "ctranslate2", 1)
     with pytest.raises(UserError, match=reason):
         theirs.translate(["le chat."])
 

@@ -13,6 +13,7 @@ from conftest import toy_pairs
 from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
@@ -232,7 +233,7 @@ def test_every_word_at_its_own_depth_runs_on_the_words_that_are_left(toy):
 )
 def test_what_it_cannot_run_is_refused_and_auto_takes_another(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    translator = Translator(model, toy.tokenizer, DepthMenu.of([sub]))
+    translator = Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub])))
     with pytest.raises(UserError, match=reason):
         on_engine(translator, "native", 1).translate(["le chat."])
     assert on_engine(translator, "auto", 1).engine.name != "native"
@@ -263,6 +264,7 @@ sys.modules["anydepth.engines._core"] = None
 if {"" in missing}:
     sys.modules["ctranslate2"] = None
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.export.doctor import Findings, _engines
 loaded = anydepth.load({str(toy_run)!r}, engine="auto")
 print(loaded.engine.name, loaded.translate(["le chat dort."])[0])

@@ -7,6 +7,7 @@ import pytest
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.artifact.model import load_model
 from anydepth.data import Tokenizer
 from anydepth.engines.shortlist import NAME, Shortlist, build_shortlist
 from anydepth.errors import UserError
@@ -20,7 +21,7 @@ TEXTS = [source for source, _ in toy_pairs(60, seed=77)]
 def listed(toy_run, tmp_path_factory):
     """A model folder with a shortlist in it."""
     folder = shutil.copytree(toy_run / "model", tmp_path_factory.mktemp("listed") / "model")
-    made, covered = build_shortlist(anydepth.load(folder, engine="torch"), PAIRS, per_token=6, always=4)
+    made, covered = build_shortlist(load_model(folder), PAIRS, per_token=6, always=4)
     made.save(folder)
     return anydepth.load(folder, engine="torch"), made, covered
 

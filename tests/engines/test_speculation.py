@@ -5,6 +5,7 @@ from conftest import toy_pairs
 from random_models import random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.native import NativeEngine, NativeModel
@@ -52,7 +53,7 @@ def test_drafting_as_it_pays_gives_the_same(toy):
     """A deep decoder of shared weights, whose first layer drafts: whether it pays, the engine decides by itself."""
     model = random_translator(toy.tokenizer, decoder_layers=8, decoder_shared="all", ffn=8192).model
     menu = DepthMenu.of([SubNetwork.prefix(2, m) for m in (1, 8)])
-    translator = Translator(model, toy.tokenizer, menu)
+    translator = Translator(LoadedModel(model, toy.tokenizer, menu))
     plain, drafting = on_engine(translator, "native", 1), on_engine(translator, "native", 2, speculate=True)
     for options in ({}, {"max_length": 3}, {"batch_size": 7}):
         together = {"depth": "2-8", "batch_size": 1} | options

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from anydepth.artifact import model as artifact
 from anydepth.artifact.card import model_card
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
@@ -149,11 +150,10 @@ def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     test, folder = LabelledTexts.read(labelled_file), tmp_path / "reconstruction"
     there = Classifier.load(by_mi_run, device="cpu")
     table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
-    there.token_depths = TokenDepths(table, there.tokenizer)
     tensors = {name: p.detach() for name, p in there.model.named_parameters()}
     artifact.save(
         folder, there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"), {},
-        labels=there.labels, token_depths=there.token_depths,
+        labels=there.labels, token_depths=TokenDepths(table, there.tokenizer),
     )  # fmt: skip
     options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
     systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
@@ -215,7 +215,7 @@ def test_words_that_share_a_sub_word_are_all_explained():
     torch.manual_seed(1)
     config = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=0, max_length=64)
     model = Transformer(config, tokenizer.vocabulary_size, 2).eval()
-    classifier = Classifier(model, tokenizer, DepthMenu.of([model.full]), ("no", "yes"))
+    classifier = Classifier(LoadedModel(model, tokenizer, DepthMenu.of([model.full]), labels=("no", "yes")))
     for text in (*lines, "well ... good"):
         assert "".join(word.text for word in classifier.explain(text)[1]) == text
     assert classifier.explain(" ")[1] == []

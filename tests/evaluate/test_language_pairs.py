@@ -58,7 +58,7 @@ def test_the_card_has_a_table_for_each_pair(folder):
     assert card.startswith("---\nlanguage:\n- fr\n- en\n- loud\n")
     assert "# fr to en, loud, any depth" in card
     assert "for 2 language pairs" in card
-    assert '.between("fr", "en")\nt.translate(["..."], depth="1-1")' in card
+    assert '"this folder", source_language="fr", target_language="en")\nt.translate("...", depth="1-1")' in card
     of_english, of_loud = card.split("### fr to en\n")[1].split("### fr to loud\n")
     assert f"| 2-2 | {quiet[-1].bleu:.1f} |" in of_english
     assert "1-1, 1-2, 2-1, 2-2 (encoder-decoder). Not measured yet" in of_loud
@@ -107,9 +107,9 @@ def test_distilling_into_another_language_is_other_work(folder, tmp_path):
     source = tmp_path / "source"
     source.write_text("".join(f"{line}\n" for line in SOURCES))
     options = DistillOptions(beam=1)
-    counts = distill(both.between(target="loud"), source, out, options, None, QUIET)
+    counts = distill(both.between(target="loud"), source, out, options, None)
     assert counts.kept > 0
     lines = (out / "distilled.loud").read_text().splitlines()
     assert lines == [line.upper() for line in lines]
     with pytest.raises(UserError, match="begun with other languages: give the same"):
-        distill(both.between(target="en"), source, out, options, None, QUIET)
+        distill(both.between(target="en"), source, out, options, None)

@@ -158,7 +158,7 @@ def test_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
     (tmp_path / "in.fr").write_text("le chat dort.\nun chien mange.\n", "utf-8")
     translator = on_engine(package.load(two_targets_run, engine="torch").between(target="loud"), "ctranslate2", 1)
     run = replace(on_cluster, engine="ctranslate2")
-    distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, QUIET, run)
+    distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, run)
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
 
 

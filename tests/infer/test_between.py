@@ -82,7 +82,7 @@ def test_the_tag_takes_one_place_of_the_longest_source(both):
         ({"target": "es"}, "does not translate to 'es'; it has: fr-en, fr-loud"),
         ({"source": "en", "target": "fr"}, "does not translate from 'en' to 'fr'; it has"),
         ({"target": ""}, "does not translate to ''; it has"),
-        ({"source": "fr"}, r"several language pairs, fr-en, fr-loud: choose one, for instance with --to en"),
+        ({"source": "fr"}, r"several language pairs, fr-en, fr-loud: choose one, for instance with target_language=.en."),
         ({}, r'several language pairs, fr-en, fr-loud: choose one, .* \(in Python, between\(target="en"\)\)'),
     ],
 )

@@ -2,11 +2,11 @@
 
 import io
 import json
+import logging
 
 import pytest
 import torch
 from conftest import toy_pairs
-from rich.console import Console
 from sacrebleu import sentence_chrf
 
 import anydepth
@@ -32,12 +32,18 @@ def write(path, lines):
 
 def run(translator, folder, lines, references=None, **options):
     """Counts, pairs as training would read them, and what was said."""
-    said = Console(file=io.StringIO())
+    said = io.StringIO()
     source = write(folder / "source", lines)
     reference = None if references is None else write(folder / "reference", references)
-    counts = distill(translator, source, folder / "out", DistillOptions(**options), reference, said)
+    log, handler = logging.getLogger("anydepth.infer.distill"), logging.StreamHandler(said)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        counts = distill(translator, source, folder / "out", DistillOptions(**options), reference)
+    finally:
+        log.removeHandler(handler)
     corpus = CorpusConfig(source=folder / "out" / "distilled.fr", target=folder / "out" / "distilled.en")
-    return counts, list(read_pairs(corpus)) if counts.kept else [], said.file.getvalue()
+    return counts, list(read_pairs(corpus)) if counts.kept else [], said.getvalue()
 
 
 @pytest.mark.parametrize("options", [{"depth": "1-1", "beam": 1}, {"depth": "2-1", "beam": 3}, {"max_length": 30}])
@@ -143,7 +149,7 @@ def test_odd_characters_neither_change_nor_shift_lines(translator, tmp_path):
     source = tmp_path / "source"
     source.write_bytes("".join(f"{line}\r\n" for line in ["\ufeff", *odd]).encode())
     out = tmp_path / "out"
-    distill(translator, source, out, DistillOptions(chunk=2), None, Console(file=io.StringIO()))
+    distill(translator, source, out, DistillOptions(chunk=2), None)
     kept = [line for line in odd if line.strip("\x1f\r")]
     assert list(read_lines(out / "distilled.fr")) == kept
     assert len(list(read_lines(out / "distilled.en"))) == len(kept)
@@ -195,7 +201,7 @@ def test_nbest_is_for_references(translator, tmp_path):
 def test_files_that_cannot_be_used_are_refused(translator, tmp_path, source, out, words):
     write(tmp_path / "source", SOURCES)
     with pytest.raises(UserError, match=words):
-        distill(translator, tmp_path / source, tmp_path / out, DistillOptions(), None, Console(file=io.StringIO()))
+        distill(translator, tmp_path / source, tmp_path / out, DistillOptions(), None)
     assert list(read_lines(tmp_path / "source")) == SOURCES
 
 

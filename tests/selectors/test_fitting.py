@@ -11,10 +11,9 @@ from made_tables import COSTS, DEPTHS, QUIET, is_long, made_table
 from rich.console import Console
 
 import anydepth
-from anydepth.artifact import model as artifact
+from anydepth.artifact.model import LoadedModel, load_model
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import translate_every_depth
-from anydepth.infer.translator import Translator
 from anydepth.selectors.config import DEFAULTS, PAPER, SelectorConfig
 from anydepth.selectors.cost import LengthCost
 from anydepth.selectors.fitting import candidates, fine_tune, fit_selector, search_selector
@@ -78,9 +77,7 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
 
 def test_the_model_itself_is_not_trained(translator, tables, tmp_path, toy_run):
     fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1], QUIET)
-    assert Translator.load(toy_run, engine="torch", device="cpu").fingerprint == artifact.Translator.fingerprint.func(
-        translator
-    )
+    assert load_model(toy_run).fingerprint == LoadedModel.fingerprint.func(translator.loaded)
     assert all(p.grad is None for p in translator.model.parameters())
 
 

@@ -140,7 +140,7 @@ def test_layers_that_share_weights(toy_run: Path, tmp_path: Path, shared: object
     rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(4, 1))))
     assert rows["encoder"] == said
     assert rows["decoder"] == "1 layer"
-    assert rows["parameters"].startswith(f"{load_model(tmp_path / 'model').parameters():,},")
+    assert rows["parameters"].startswith(f"{artifact.load_model(tmp_path / 'model').parameters():,},")
 
 
 def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMenu, **more: Any) -> Path:

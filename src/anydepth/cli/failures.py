@@ -13,6 +13,13 @@ from anydepth.cli.app import errors
 from anydepth.errors import UserError
 
 SECONDS_TO_BE_ENDED = 5
+FLAGS = {  # of the keyword arguments that messages of the library name
+    **{name: name for name in ("engine", "quantize", "device", "speculate", "shortlist")},
+    "cut_long": "cut-long",
+    "source_language": "from",
+    "target_language": "to",
+}
+KEYWORDS = re.compile(rf'\b({"|".join(FLAGS)})=(?:True|"([^"]*)")')
 OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
 
@@ -22,7 +29,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        _fail(str(error), said_by_all=True)
+        _fail(with_flags(str(error)), said_by_all=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
         sys.exit(141)
@@ -45,6 +52,11 @@ def one_line_errors() -> Iterator[None]:
         if not message:  # a bare `anydepth` has printed its help
             sys.exit(2)
         _fail(f"{message} (--help shows what there is)")
+
+
+def with_flags(message: str) -> str:
+    """What the library says of its keyword arguments, `engine="torch"`, in the words of the command line."""
+    return KEYWORDS.sub(lambda found: f"--{FLAGS[found[1]]}{f' {found[2]}' if found[2] else ''}", message)
 
 
 def _fail(message: str, said_by_all: bool = False) -> NoReturn:
