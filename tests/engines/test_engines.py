@@ -128,7 +128,7 @@ def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
 def test_unknown_engines_and_types_are_refused(toy):
     with pytest.raises(UserError, match="no engine 'tensorrt'; choose one of auto, native, ctranslate2, torch"):
         on_engine(toy, "tensorrt")
-    with pytest.raises(UserError, match=r"no type int3; it has: .*int8"):
+    with pytest.raises(UserError, match=r"no compute type int3; it has: .*int8"):
         on_engine(toy, "ctranslate2", 1, "int3")
-    with pytest.raises(UserError, match="is for --engine native or ctranslate2"):
+    with pytest.raises(UserError, match=r"is for engine=.native. or engine=.ctranslate2."):
         on_engine(toy, "torch", 1, "int8")

@@ -77,5 +77,5 @@ def test_drafts_come_from_the_shallowest_depth_that_the_asked_one_begins_with(to
 
 def test_other_engines_have_no_drafts(toy):
     for engine in ("torch", "ctranslate2"):
-        with pytest.raises(UserError, match="--speculate is for --engine native"):
+        with pytest.raises(UserError, match=r"speculate=True is for engine=.native."):
             on_engine(toy, engine, speculate=True)

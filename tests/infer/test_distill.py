@@ -184,7 +184,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(trans
 
 
 def test_nbest_is_for_references(translator, tmp_path):
-    with pytest.raises(UserError, match="--reference"):
+    with pytest.raises(UserError, match="give references"):
         run(translator, tmp_path, SOURCES, nbest=2)
 
 

@@ -141,7 +141,7 @@ def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
         (["--depth", "auto"], ["no selector for auto"]),
         (["--budget", "20ms"], ["run `anydepth sweep`"]),
         (["--host", "a..b"], ["cannot serve on a..b"]),
-        (["--engine", "ctranslate2", "--quantize", "int3"], ["no type int3"]),
+        (["--engine", "ctranslate2", "--quantize", "int3"], ["no compute type int3"]),
         (["--api-keys", os.devnull], ["no key in it"]),
     ],
 )

@@ -183,7 +183,7 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     own = DepthMenu([*DepthMenu.of([SubNetwork((0,), ())], "fr-fr"), *DepthMenu.of([SubNetwork((1,), ())], "en-en")])
     text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
     assert rows_of(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
-    with pytest.raises(UserError, match=r"choose one, for instance with --from fr"):
+    with pytest.raises(UserError, match=r"choose one, for instance with source_language=.fr."):
         Translator.load(tmp_path / "own", engine="torch", device="cpu").between()
     assert Translator.load(tmp_path / "own", engine="torch", device="cpu").between("en").pair == "en-en"
 
