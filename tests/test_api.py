@@ -1,7 +1,6 @@
-"""The public API: what `from anydepth import ...` gives, its types, its errors and its defaults."""
+"""The public API: what `from anydepth import ...` gives, its errors and its defaults; user_program.py has its types."""
 
 import inspect
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from anydepth.infer.classifier import Classification
 from anydepth.infer.options import HypothesesKeywords, TranslateKeywords, TranslationOptions
 
 GOLDEN = Path(__file__).parent / "golden"
-ROOT = Path(__file__).parents[1]
 TEXTS = ["le chat dort.", "un chien mange.", ""]
 
 
@@ -190,53 +188,3 @@ def test_importing_is_cheap() -> None:
 def test_training_starts_from_a_recipe_file_or_a_recipe(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no recipe"):
         train(tmp_path / "none.yaml", tmp_path / "run")
-
-
-PROGRAM = """
-from collections.abc import Iterator
-from anydepth import Classifier, Translator, UserError, __version__, load, train
-
-def lines() -> Iterator[str]:
-    yield "Bonjour."
-
-t = Translator.load("runs/demo", engine="auto")
-one: str = t.translate("Bonjour.")
-several: list[str] = t.translate(["Bonjour."], depth="3-1", beam=4)
-lazy: list[str] = t.translate(lines(), length_penalty=1.0)
-score: float = t.hypotheses(lines(), nbest=2, beam=2)[0][0].score
-for best, *_ in t.stream(lines(), chunk=16):
-    print(best.text, best.depth)
-label: str = Classifier.load("runs/reviews").classify("a truly terrible thriller").label
-labels: list[str] = [found.label for found in Classifier.load("runs/reviews").classify(lines())]
-either = load("runs/demo")
-print(repr(either), __version__, train("recipe.yaml", out="runs/mine"))
-try:
-    t.translate("Bonjour.")
-except UserError as error:
-    print(error)
-"""
-PATHS = {**os.environ, "MYPYPATH": str(ROOT / "src")}
-WRONG = {
-    't.translate("Bonjour.", beem=4)': "No overload variant",
-    't.hypotheses(["Bonjour."], beem=4)': 'Unexpected keyword argument "beem"',
-    "t.translate([3])": "No overload variant",
-    'load("runs/demo").translate("Bonjour.")': "union-attr",
-}
-
-
-@pytest.mark.timeout(600)
-def test_types_of_a_user_s_program(tmp_path: Path) -> None:
-    """mypy --strict finds nothing in a right program, and every mistake in a wrong one."""
-    pytest.importorskip("mypy")
-    (tmp_path / "right.py").write_text(PROGRAM)
-    mistakes = "".join(f"{line}\n" for line in WRONG)
-    (tmp_path / "wrong.py").write_text(f'from anydepth import Translator, load\nt = Translator.load("x")\n{mistakes}')
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", ROOT / "pyproject.toml"]
-    cache = ["--cache-dir", ROOT / ".mypy_cache"]
-    done = subprocess.run(
-        [*command, *cache, "right.py", "wrong.py"], cwd=tmp_path, env=PATHS, capture_output=True, text=True
-    )
-    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert not [line for line in errors if line.startswith("right.py")], done.stdout
-    for number, said in enumerate(WRONG.values(), 3):
-        assert any(line.startswith(f"wrong.py:{number}:") and said in line for line in errors), (said, done.stdout)

@@ -241,10 +241,10 @@ def test_what_it_cannot_run_is_refused_and_auto_takes_another(toy, changes, sub,
 
 def test_auto_is_native_where_that_runs(toy):
     assert on_engine(toy, "auto").engine.name == "native"
-    assert on_engine(toy, "auto", quantization="int8").engine.name == "native"
-    assert on_engine(toy, "auto", quantization="float32").engine.name == "ctranslate2"
+    assert on_engine(toy, "auto", quantize="int8").engine.name == "native"
+    assert on_engine(toy, "auto", quantize="float32").engine.name == "ctranslate2"
     with pytest.raises(UserError, match="computes in int8, not float16"):
-        on_engine(toy, "native", quantization="float16")
+        on_engine(toy, "native", quantize="float16")
 
 
 def test_a_copy_of_a_model_folder_needs_nothing_else(toy_run, tmp_path):

@@ -85,7 +85,7 @@ def test_the_vmap_of_an_export_has_the_same_lists(listed):
 def test_a_model_without_one_says_how_to_make_it(toy_run):
     with pytest.raises(UserError, match="make one with `anydepth shortlist`"):
         on_engine(anydepth.load(toy_run, engine="torch"), "native", shortlist=True)
-    with pytest.raises(UserError, match="torch looks at the whole vocabulary"):
+    with pytest.raises(UserError, match="torch computes the whole vocabulary"):
         on_engine(anydepth.load(toy_run, engine="torch"), "torch", shortlist=True)
 
 

@@ -173,7 +173,7 @@ def test_killed_between_the_renames(translator, tmp_path):
         ({"nbest": 5}, "2 <= nbest <= beam"),
         ({"nbest": 1}, "2 <= nbest <= beam"),
         ({"chunk": 0}, "at least 1 line"),
-        ({"batch_size": 0}, "batch size"),
+        ({"batch_size": 0}, "batch_size"),
         ({"depth": "9-9"}, "no depth 9-9"),
     ],
 )
