@@ -38,7 +38,7 @@ def test_one_text_gives_one_and_any_iterable_a_list(translator: Translator, clas
     assert [best.text for best, *_ in translator.stream(iter(TEXTS), chunk=2)] == found
     labels = classifier.classify(TEXTS)
     assert isinstance(classifier.classify(TEXTS[0]), Classification)
-    assert classifier.classify(iter(TEXTS)) == list(classifier.stream(iter(TEXTS), chunk=2)) == labels
+    assert classifier.classify(iter(TEXTS)) == list(classifier.stream(iter(TEXTS))) == labels
     assert classifier.classify(TEXTS[0]).label == labels[0].label
 
 
