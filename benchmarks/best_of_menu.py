@@ -15,10 +15,9 @@ from statistics import median
 import torch
 from common import print_versions
 
-from anydepth.artifact.model import load, resolve
-from anydepth.engines.auto import on_engine
+from anydepth.artifact.model import resolve
 from anydepth.evaluate.metrics import score
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 
 
 def main() -> None:
@@ -33,8 +32,8 @@ def main() -> None:
     torch.set_num_threads(1)
     print_versions("ctranslate2")
     sources, references = (path.read_text("utf-8").splitlines() for path in (arguments.source, arguments.reference))
-    plain = on_engine(load(resolve(arguments.plain)), "ctranslate2", 1, "int8")
-    menu = on_engine(load(resolve(arguments.menu)), "native", 1)
+    plain = on_engine(Translator.load(resolve(arguments.plain), engine="torch", device="cpu"), "ctranslate2", 1, "int8")
+    menu = on_engine(Translator.load(resolve(arguments.menu), engine="torch", device="cpu"), "native", 1)
     if len(plain.menu) != 1:
         raise SystemExit(f"{arguments.plain} has {len(plain.menu)} depths: give a plain model, of one")
     wanted = score(plain.translate(sources, beam=4), references).bleu

@@ -21,7 +21,7 @@ from common import print_versions
 from anydepth.artifact import model as artifact
 from anydepth.data.corpus import read_lines
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.infer import Translator
+from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import in_ms, within_budget
 from anydepth.selectors.calibration import Calibration, save
 
@@ -45,7 +45,7 @@ def main() -> None:
     ratios: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:  # the model keeps the calibration it has
         shutil.copytree(artifact.resolve(arguments.model), Path(folder) / "model")
-        translator = artifact.load(Path(folder) / "model")
+        translator = Translator.load(Path(folder) / "model", engine="torch", device="cpu")
         sources, references = (list(read_lines(path)) for path in (arguments.source, arguments.reference))
         held_out = [line for line in read_lines(arguments.held_out) if line.strip()]
         few = held_out[:: max(1, len(held_out) // arguments.sentences)]

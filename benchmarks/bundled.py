@@ -22,7 +22,7 @@ from common import print_versions
 from sacrebleu.metrics import BLEU, CHRF
 
 import anydepth
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.infer.translator import Translator
 
 EVERYDAY = Path(__file__).parents[1] / "tests" / "bundled" / "everyday.tsv"

@@ -15,8 +15,8 @@ from common import interleaved, print_versions
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
+from anydepth.artifact.model import arrange_for_decoding
 from anydepth.depth import SubNetwork
-from anydepth.infer.layout import arrange_for_decoding
 from anydepth.model import Transformer
 from anydepth.model.hf import convert_tensors, make_config
 

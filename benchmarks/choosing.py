@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print_versions()
-    translator = anydepth.load(arguments.model)
+    translator = anydepth.load(arguments.model, engine="torch")
     lines = list(read_lines(arguments.source))
     texts = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(texts)]

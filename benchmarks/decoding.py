@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from common import interleaved, print_versions, random_model
 
+from anydepth.artifact.model import arrange_for_decoding
 from anydepth.data import Tokenizer
-from anydepth.engines.ctranslate2_format import convert, write
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.layout import arrange_for_decoding
-from anydepth.infer.search import search
+from anydepth.engines.base import SearchOptions
+from anydepth.engines.ctranslate2 import convert, write
+from anydepth.engines.torch import search
 from anydepth.model import Transformer
 
 LENGTH = 25

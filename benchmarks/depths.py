@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from common import interleaved, print_versions, random_model
 
+from anydepth.artifact.model import arrange_for_decoding
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.layout import arrange_for_decoding
-from anydepth.infer.search import search
+from anydepth.engines.base import SearchOptions
+from anydepth.engines.torch import search
 
 LENGTH, VOCABULARY = 25, 8000
 

@@ -4,7 +4,6 @@ python benchmarks/distill.py [MODEL] [--repeats 9] [--lines 1000000] [--only spe
 """
 
 import argparse
-import io
 import random
 import resource
 import subprocess
@@ -15,15 +14,14 @@ from pathlib import Path
 
 import torch
 from common import interleaved, print_versions, random_model
-from rich.console import Console
 
 from anydepth.artifact import model as artifact
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.infer import Translator
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.infer.runner import Runner, here
+from anydepth.infer.translator import Translator
 
 WIDTH, LAYERS, VOCABULARY = 256, 6, 4000
 SPEED_LINES, FEW_LINES = 1024, 10_000
@@ -55,7 +53,7 @@ def compare_speed(model: Path | None, folder: Path, repeats: int) -> None:
     """Both from a file to a file. A random model never ends by itself, so that both do the same work."""
     if model is None:
         model = save_random_model(folder / "model", WIDTH, LAYERS)
-    translator = artifact.load(model)
+    translator = Translator.load(model, engine="torch", device="cpu")
     source = write_text(folder / "speed", SPEED_LINES, longest=20)
     outs = (folder / f"speed-{number}" for number in range(repeats + 1))
     translations = folder / "translations"
@@ -91,7 +89,7 @@ def translate(translator: Translator, source: Path, out: Path) -> None:
 def run_distill(
     translator: Translator, source: Path, out: Path, options: DistillOptions, runner: Runner = here
 ) -> None:
-    distill(translator, source, out, options, None, Console(file=io.StringIO()), runner)
+    distill(translator, source, out, options, None, runner)
 
 
 def compare_memory(folder: Path, many: int) -> None:
@@ -113,7 +111,9 @@ def peak_in_new_process(work: Path) -> int:
 
 
 def peak_of_distilling(work: Path) -> int:
-    run_distill(artifact.load(work.parent / "tiny"), work / "source", work / "out", MEMORY)
+    run_distill(
+        Translator.load(work.parent / "tiny", engine="torch", device="cpu"), work / "source", work / "out", MEMORY
+    )
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

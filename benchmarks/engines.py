@@ -12,10 +12,8 @@ from pathlib import Path
 import torch
 from common import interleaved, print_versions
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load
-from anydepth.engines.auto import on_engine
-from anydepth.infer.translator import Translator
+from anydepth.artifact import bundled_model
+from anydepth.infer.translator import Translator, on_engine
 
 ROUNDS, MANY, FEW = 3, 600, 80
 DEPTHS = ("6-3", "4-1", "1-1")
@@ -35,7 +33,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print_versions("ctranslate2")
-    ours = load(arguments.model or bundled_model())
+    ours = Translator.load(arguments.model or bundled_model(), engine="torch", device="cpu")
     engines = {"torch": ours} | {
         f"ctranslate2 {kind}": on_engine(ours, "ctranslate2", arguments.threads, kind) for kind in ("float32", "int8")
     }

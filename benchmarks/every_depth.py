@@ -26,7 +26,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print_versions()
-    translator, size = anydepth.load(arguments.model), arguments.batch_size
+    translator, size = anydepth.load(arguments.model, engine="torch"), arguments.batch_size
     lines = list(read_lines(arguments.source))
     texts = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     found: dict[str, Outputs] = {}

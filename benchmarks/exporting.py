@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 from common import print_versions
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load
-from anydepth.engines.auto import on_engine
+from anydepth.artifact import bundled_model
 from anydepth.export.export import check_export
 from anydepth.export.sample import find_sample
+from anydepth.infer.translator import Translator, on_engine
 
 IDENTICAL, SCORED, BAR = 500, 1000, -0.3
 
@@ -29,7 +28,7 @@ def main() -> None:
     print_versions("ctranslate2")
     torch.set_num_threads(2)
     given = arguments.model or bundled_model()
-    ours = load(given)
+    ours = Translator.load(given, engine="torch", device="cpu")
     float32, int8 = (on_engine(ours, "ctranslate2", 2, kind) for kind in ("float32", "int8"))
     few, many = (find_sample(ours, given, arguments.source, arguments.reference, size) for size in (IDENTICAL, SCORED))
     worst = 0.0

@@ -14,9 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load, save
+from anydepth.artifact import bundled_model
+from anydepth.artifact.model import save
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 
 NEW_LAYERS, NOISE = 3, 0.3
@@ -78,7 +79,7 @@ def _fill(layer: nn.Module, old: nn.Module, silent: bool) -> None:
 
 def main() -> None:
     torch.manual_seed(1)
-    box = load(bundled_model())
+    box = Translator.load(bundled_model(), engine="torch", device="cpu")
     with torch.inference_mode():
         made = grown(box.model)
         source, target = torch.randint(4, 8000, (2, 9)), torch.randint(4, 8000, (2, 7))

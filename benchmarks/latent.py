@@ -12,8 +12,8 @@ from common import interleaved, print_versions, random_batch, random_model
 from anydepth.config import LatentConfig, VanillaConfig
 from anydepth.data import Batch
 from anydepth.depth import SubNetwork
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.search import search
+from anydepth.engines.base import SearchOptions
+from anydepth.engines.torch import search
 from anydepth.model import Transformer
 from anydepth.model.pruning import cut
 from anydepth.objectives import TranslationObjective, make_objective

@@ -16,7 +16,7 @@ from pathlib import Path
 from common import print_versions
 from serving import serving
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 
 ROUTES = ("/translate", "/translate_stream", "/detect", "/languages", "/health", "/model", "/", "/nowhere", "/docs")
 KINDS = (

@@ -20,12 +20,10 @@ from common import print_versions, random_model
 
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
-from anydepth.engines.ctranslate2_format import convert, write
-from anydepth.engines.native import NativeModel
+from anydepth.engines.base import SearchBatch, SearchOptions
+from anydepth.engines.ctranslate2 import convert, write
+from anydepth.engines.native import NativeModel, kernels
 from anydepth.engines.native_format import packed
-from anydepth.engines.native_library import kernels
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.engine import SearchBatch
 from anydepth.model import Transformer
 
 LENGTH = 25

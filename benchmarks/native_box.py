@@ -18,11 +18,11 @@ import psutil
 import torch
 from common import print_versions
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load, resolve
-from anydepth.engines.auto import on_engine
+from anydepth.artifact import bundled_model
+from anydepth.artifact.model import resolve
 from anydepth.engines.shortlist import Shortlist
 from anydepth.evaluate.metrics import score
+from anydepth.infer.translator import Translator, on_engine
 
 SENTENCES = 1000
 
@@ -45,9 +45,9 @@ def main() -> None:
 
 
 def quality(folder: Path, sources: list[str], references: list[str]) -> None:
-    model = load(folder)
+    model = Translator.load(folder, engine="torch", device="cpu")
     ways = {"torch": model, "native": on_engine(model, "native")}
-    if Shortlist.find(model) is not None:
+    if Shortlist.find(model.loaded) is not None:
         ways["native, shortlist"] = on_engine(model, "native", shortlist=True)
     found = {name: way.every_depth(sources, scores=False) for name, way in ways.items()}
     worst = dict.fromkeys(list(ways)[1:], 0.0)
@@ -61,7 +61,7 @@ def quality(folder: Path, sources: list[str], references: list[str]) -> None:
 
 def memory(model: Path, sources: list[str]) -> None:
     """Of the process that serves, after as many sentences either way."""
-    names = load(resolve(model)).menu.names
+    names = Translator.load(resolve(model), engine="torch", device="cpu").menu.names
     deepest, every = (_resident(model, depths, sources[:200]) for depths in ([names[-1]], names))
     print(f"a server that has run {len(names)} depths: {every:.0f} MiB, the deepest alone {deepest:.0f} MiB")
     print(f"resident memory: {every / deepest:.2f}x (bar 1.1x)")

@@ -16,7 +16,6 @@ import torch
 from common import print_versions
 from distill import run_distill, save_random_model, write_text
 
-from anydepth.artifact import model as artifact
 from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions
 from anydepth.infer.runner import Runner, here
@@ -55,7 +54,9 @@ def main() -> None:
 
 
 def made(folder: Path, lines: int) -> tuple[Translator, Path]:
-    return artifact.load(save_random_model(folder / "model", 256, 6)), write_text(folder / "text", lines, longest=20)
+    return Translator.load(save_random_model(folder / "model", 256, 6), engine="torch", device="cpu"), write_text(
+        folder / "text", lines, longest=20
+    )
 
 
 def time_distilling(translator: Translator, source: Path, out: Path, run: Runner) -> float:

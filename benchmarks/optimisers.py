@@ -94,7 +94,7 @@ def main() -> None:
             steps = round(arguments.updates * seconds[first] / seconds[name])
             run = work / f"arm-{number}-seed-{seed}"
             train(work, run, [*changes, f"train.steps={steps}", f"train.seed={seed}"])
-            translator = anydepth.load(run)
+            translator = anydepth.load(run, engine="torch")
             for depth in DEPTHS:
                 outputs[name][depth].append(translator.translate(sources, depth=depth))  # type: ignore[union-attr]
             bleu = {depth: score(outputs[name][depth][-1], references).bleu for depth in DEPTHS}

@@ -16,8 +16,8 @@ import numpy as np
 from scale_checks import check
 from scale_model import BILLION, GIGA, Cluster, Size, Training, Translating
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load
+from anydepth.artifact import bundled_model
+from anydepth.infer.translator import Translator
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 GPUS = Cluster(flops=100e12, memory=80e9, inside=200e9, between=12.5e9, in_a_machine=8)
@@ -77,7 +77,7 @@ def training_tables() -> None:
 
 
 def translation_tables(model: Path) -> None:
-    translator = load(model)
+    translator = Translator.load(model, engine="torch", device="cpu")
     seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in translator.menu}
     layers = {name: translator.menu[name].subnetwork for name in seconds}
     per_token = {entry.name: 1 / entry.cost["tokens_per_second"] for entry in translator.menu}
@@ -124,7 +124,10 @@ def draw(model: Path, path: Path) -> None:
             label = f"{name.split(',')[0]}, {tokens}, {title}"
             left.plot(WORKERS, taken, marker="o", markersize=3, linestyle="-" if exact else "--", label=label)
     left.set(title="training on 10 billion tokens", xlabel="GPUs")
-    seconds = {entry.name: entry.cost["seconds_per_sentence"] for entry in load(model).menu}
+    seconds = {
+        entry.name: entry.cost["seconds_per_sentence"]
+        for entry in Translator.load(model, engine="torch", device="cpu").menu
+    }
     for name, mix in MIXES.items():
         of_mix = sum(share * seconds[depth] for depth, share in mix.items())
         taken = [Translating(BILLION, of_mix).hours(workers) for workers in WORKERS]

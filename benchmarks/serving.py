@@ -25,10 +25,8 @@ import psutil
 import torch
 from common import print_versions
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load
-from anydepth.engines.auto import on_engine
-from anydepth.infer.translator import Translator
+from anydepth.artifact import bundled_model
+from anydepth.infer.translator import Translator, on_engine
 from anydepth.serve.segments import split
 
 CLIENTS, ROUNDS, REQUESTS, SENTENCES = 64, 5, 60, 8
@@ -215,7 +213,7 @@ async def main() -> None:
         :1000
     ]  # the server splits others
     print(f"{model.name}, {' '.join(map(str, options[1:]))}")
-    direct = on_engine(load(model), arguments.engine, 1, arguments.quantize)
+    direct = on_engine(Translator.load(model, engine="torch", device="cpu"), arguments.engine, 1, arguments.quantize)
     await compare_workers(model, options, texts)
     await compare_overhead(model, options, direct, texts)
     await many_clients(model, options, direct, texts[:300], arguments.seconds)

@@ -14,12 +14,11 @@ from statistics import median
 import torch
 from common import print_versions
 
-from anydepth.artifact.bundled import bundled_model
-from anydepth.artifact.model import load, resolve
-from anydepth.engines.auto import on_engine
+from anydepth.artifact import bundled_model
+from anydepth.artifact.model import resolve
 from anydepth.engines.native import NativeEngine
 from anydepth.export.sample import find_sample
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 
 
 def seconds(translator: Translator, texts: list[str], depth: str) -> tuple[float, list[str]]:
@@ -39,8 +38,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print_versions()
-    model = load(resolve(arguments.model))
-    sample = find_sample(load(bundled_model()), arguments.model, arguments.source, size=arguments.sentences)
+    model = Translator.load(resolve(arguments.model), engine="torch", device="cpu")
+    sample = find_sample(
+        Translator.load(bundled_model(), engine="torch", device="cpu"),
+        arguments.model,
+        arguments.source,
+        size=arguments.sentences,
+    )
     depth = arguments.depth or model.menu.deepest.name
     plain = on_engine(model, "native", 1, shortlist=arguments.shortlist)
     drafting = on_engine(model, "native", 1, speculate=True, shortlist=arguments.shortlist)

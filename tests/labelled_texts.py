@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from anydepth.artifact import model as artifact
+from anydepth.infer.classifier import Classifier
 from anydepth.word_depths.table import WordDepths
 
 LABELS = ("bad", "fine", "good")
@@ -40,7 +41,7 @@ def write_labelled(path: Path, texts: list[tuple[str, str]]) -> Path:
 
 def save_noisy(run: Path, folder: Path, noise: float) -> Path:
     """The run's model with its weights disturbed: as if trained worse, from another seed."""
-    there = artifact.load_classifier(run)
+    there = Classifier.load(run, device="cpu")
     generator = torch.Generator().manual_seed(1)
     tensors = {
         name: p.detach() + noise * torch.randn(p.shape, generator=generator) * p.detach().std(correction=0)

@@ -8,6 +8,7 @@ import pytest
 from running_server import Served, serving
 
 from anydepth.artifact import model as artifact
+from anydepth.infer.translator import Translator
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +16,7 @@ def measured_run(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The toy run with quality in its menu, as a sweep leaves it, and a budget's choice that can be foreseen."""
     run = tmp_path_factory.mktemp("measured") / "run"
     shutil.copytree(toy_run, run)
-    there = artifact.load(run)
+    there = Translator.load(run, engine="torch", device="cpu")
     for place, name in enumerate(there.menu.names):
         there.menu.measured(name, {}, {"bleu": 90.0 + place, "chrf": 95.0})
     artifact.record_measurements(run / "model", there.menu)

@@ -19,7 +19,7 @@ REVIEWS = ["a superb film and an awful dog.", "the DULL river", "ordinary, or lo
 
 
 def outputs() -> dict[str, list[str]]:
-    translator = anydepth.load(GOLDEN / "model")
+    translator = anydepth.load(GOLDEN / "model", engine="torch")
     found = {name: translator.translate(TEXTS, depth=name) for name in translator.menu.names}
     found["2-2 beam 4"] = translator.translate(TEXTS, depth="2-2", beam=4)
     return found
@@ -27,7 +27,7 @@ def outputs() -> dict[str, list[str]]:
 
 def classes() -> dict[str, list[list[object]]]:
     """Of each text its label, the layers that its tokens ran in all, and the probability."""
-    classifier = anydepth.load(GOLDEN / "classifier")
+    classifier = anydepth.load(GOLDEN / "classifier", engine="torch")
     return {
         f"{name}, scale {scale}": [
             [one.label, one.computed, one.probability] for one in classifier.classify(REVIEWS, depth=name, scale=scale)

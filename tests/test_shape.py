@@ -14,7 +14,7 @@ SOURCE = Path(anydepth.__file__).parent
 ORDER = [
     *("errors", "device", "rng", "files", "progress", "tensors"),
     *("config", "depth", "data", "model", "word_depths", "selectors"),
-    *("infer", "engines", "artifact", "evaluate", "export", "serve"),
+    *("artifact", "engines", "infer", "evaluate", "export", "serve"),
     *("objectives", "train", "fitting", "cli"),
 ]
 # The halves of two rooms that train: nothing that only runs a model imports them.

@@ -1,44 +1,76 @@
 """Train one Transformer, run it at any depth.
 
-import anydepth
-translator = anydepth.load("runs/demo")  # with engine="auto" it is faster
-translator.translate(["Bonjour tout le monde."], depth="3-1")
-anydepth.load("runs/reviews").classify(["a truly terrible thriller"])
+    from anydepth import Classifier, Translator
+
+    translator = Translator.load("runs/demo")
+    translator.translate("Bonjour tout le monde.", depth="3-1")
+    Classifier.load("runs/reviews").classify("a truly terrible thriller").label
+
+Mistakes that a user can mend raise `UserError`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.config import Recipe
     from anydepth.infer.classifier import Classifier
     from anydepth.infer.translator import Translator
 
-__all__ = ["UserError", "load"]
+__all__ = ["Classifier", "Translator", "UserError", "__version__", "load", "train"]
 __version__ = "0.1.0"
 
 
 def load(
-    path: Path | str | None = None,
-    device: str = "cpu",
-    engine: str = "torch",
-    quantize: str | None = None,
-    *,
-    speculate: bool = False,
-    shortlist: bool = False,
+    path: Path | str | None = None, *, engine: str = "auto", device: str = "auto", threads: int | None = None
 ) -> "Translator | Classifier":
-    """A Translator, or a Classifier, from a model folder or from the folder of a finished run; by default the model in
-    the box. Translators also run on other engines: "native", in int8; "ctranslate2", there with numbers such as int8;
-    or "auto", the fastest that is here. `speculate` and `shortlist` as for `anydepth translate`."""
-    from anydepth.artifact.bundled import bundled_model
-    from anydepth.artifact.model import load_any  # PyTorch is imported only when it is needed
-    from anydepth.engines.auto import on_engine
-    from anydepth.infer.classifier import Classifier
+    """Whichever the folder holds: a Translator or a Classifier; by default the bundled model, French to English.
 
-    found = load_any(bundled_model() if path is None else path, device)
-    if isinstance(found, Classifier):
-        if engine not in ("auto", "torch"):
-            raise UserError(f"{engine} takes models that translate; {path} classifies: use the engine torch")
-        return found
-    return on_engine(found, engine, None, quantize, speculate=speculate, shortlist=shortlist)
+    Where you know which it is, `Translator.load` and `Classifier.load` take more options, and type checkers know what
+    they return. Arguments as there.
+    """
+    import torch
+
+    from anydepth.artifact import bundled_model
+    from anydepth.artifact.model import load_model
+    from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine
+    from anydepth.infer.classifier import Classifier
+    from anydepth.infer.translator import Translator
+
+    if threads is not None:
+        torch.set_num_threads(max(1, threads))
+    loaded = load_model(bundled_model() if path is None else path, device)
+    if loaded.kind == "classifier":
+        return Classifier(loaded, make_classifier_engine(loaded, engine))
+    return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads)))
+
+
+def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence[str] = ()) -> Path:
+    """Train a model, or go on where training stopped; return the folder of the finished model.
+
+    Args:
+        recipe: A recipe file, or a Recipe.
+        out: The folder of the run.
+        overrides: Changes to a recipe file, such as "train.steps=500".
+    """
+    from anydepth.config import Recipe
+    from anydepth.config.reading import read_recipe
+    from anydepth.train.run import train as run_recipe
+
+    return run_recipe(recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe), overrides), Path(out))
+
+
+def __getattr__(name: str) -> object:
+    """Translator and Classifier import PyTorch, which takes a second: only when they are asked for."""
+    if name == "Translator":
+        from anydepth.infer.translator import Translator
+
+        return Translator
+    if name == "Classifier":
+        from anydepth.infer.classifier import Classifier
+
+        return Classifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,7 +38,7 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden model in the core's format, with its sizes beside it."""
-    golden = anydepth.load(GOLDEN).model
+    golden = anydepth.load(GOLDEN, engine="torch").model
     path = tmp_path_factory.mktemp("model") / "golden"
     path.write_bytes(packed(golden))
     write_sizes(path, golden.config.encoder_layers, golden.config.decoder_layers, golden.vocabulary)

@@ -9,12 +9,12 @@ from conftest import toy_pairs
 from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
 from anydepth.selectors.calibration import save
 
@@ -32,7 +32,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +84,7 @@ def test_int8_translates_the_toy_language_as_well(toy):
 
 
 def test_loading_with_an_engine(toy_run):
-    loaded = anydepth.load(toy_run, engine="ctranslate2", quantize="int8")
+    loaded = anydepth.Translator.load(toy_run, engine="ctranslate2", quantize="int8")
     assert (loaded.engine.name, loaded.translate(["le chat dort."])) == ("ctranslate2 int8", ["the cat sleeps."])
     with pytest.raises(UserError, match="classifies"):
         anydepth.load(Path(__file__).parents[1] / "golden" / "classifier", engine="ctranslate2")
@@ -92,7 +92,7 @@ def test_loading_with_an_engine(toy_run):
 
 @pytest.mark.slow
 def test_a_tag_goes_with_the_source(two_targets_run):
-    both = anydepth.load(two_targets_run)
+    both = anydepth.load(two_targets_run, engine="torch")
     loud = on_engine(both.between(target="loud"), "ctranslate2", 1)
     assert loud.translate(["le chat dort."]) == ["THE CAT SLEEPS."]
 
@@ -107,7 +107,7 @@ def test_a_tag_goes_with_the_source(two_targets_run):
 )
 def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    theirs = on_engine(Translator(model, toy.tokenizer, DepthMenu.of([sub])), "ctranslate2", 1)
+    theirs = on_engine(Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub]))), "ctranslate2", 1)
     with pytest.raises(UserError, match=reason):
         theirs.translate(["le chat."])
 
@@ -115,7 +115,7 @@ def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason
 def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(toy_run / "model", folder)
-    ours = anydepth.load(folder)
+    ours = anydepth.load(folder, engine="torch")
     theirs = on_engine(ours, "ctranslate2", 1)
     sources, references = zip(*toy_pairs(12), strict=True)
     save(calibrate(theirs, sources, references, repeats=1, batch_size=4), folder, theirs.fingerprint)
@@ -129,7 +129,7 @@ def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
 def test_unknown_engines_and_types_are_refused(toy):
     with pytest.raises(UserError, match="no engine 'tensorrt'; choose one of auto, native, ctranslate2, torch"):
         on_engine(toy, "tensorrt")
-    with pytest.raises(UserError, match=r"no type int3; it has: .*int8"):
+    with pytest.raises(UserError, match=r"no compute type int3; it has: .*int8"):
         on_engine(toy, "ctranslate2", 1, "int3")
-    with pytest.raises(UserError, match="is for --engine native or ctranslate2"):
+    with pytest.raises(UserError, match=r"is for engine=.native. or engine=.ctranslate2."):
         on_engine(toy, "torch", 1, "int8")

@@ -12,19 +12,18 @@ from random_models import random_translator
 
 import anydepth
 from anydepth.depth import SubNetwork
-from anydepth.engines.auto import on_engine
+from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.native import NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.engine import SearchBatch
+from anydepth.infer.translator import on_engine
 
 OPTIONS = SearchOptions()
 
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.fixture(scope="module")

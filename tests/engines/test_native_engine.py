@@ -13,18 +13,16 @@ from conftest import toy_pairs
 from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
-from anydepth.engines.native import NativeModel
+from anydepth.engines.base import SearchBatch, SearchOptions
+from anydepth.engines.native import NativeModel, kernels
 from anydepth.engines.native_format import packed
-from anydepth.engines.native_library import kernels
+from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions, never
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.search import run
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
 
 KINDS = {
@@ -46,7 +44,7 @@ FAST = [name for name in ("avx512-vnni", "avx2", "neon-dot", "neon", "plain") if
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def quantized(model: Transformer) -> Transformer:
@@ -158,7 +156,7 @@ def test_beam_search_is_that_of_torch_on_the_same_numbers(toy):
         ):
             source = toy.as_read(toy.tokenizer.encode(text))
             steps = StepsOfCore(native, entry.subnetwork, source, ours.model.vocabulary)
-            (expected,) = run(steps, [9], options)
+            (expected,) = run_search(steps, [9], options)
             (found,) = native.search(entry.subnetwork, SearchBatch([source], [9]), options)
             assert [(one.tokens, one.ended) for one in found] == [(one.tokens, one.ended) for one in expected]
             assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
@@ -235,7 +233,7 @@ def test_every_word_at_its_own_depth_runs_on_the_words_that_are_left(toy):
 )
 def test_what_it_cannot_run_is_refused_and_auto_takes_another(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    translator = Translator(model, toy.tokenizer, DepthMenu.of([sub]))
+    translator = Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub])))
     with pytest.raises(UserError, match=reason):
         on_engine(translator, "native", 1).translate(["le chat."])
     assert on_engine(translator, "auto", 1).engine.name != "native"
@@ -243,10 +241,10 @@ def test_what_it_cannot_run_is_refused_and_auto_takes_another(toy, changes, sub,
 
 def test_auto_is_native_where_that_runs(toy):
     assert on_engine(toy, "auto").engine.name == "native"
-    assert on_engine(toy, "auto", quantization="int8").engine.name == "native"
-    assert on_engine(toy, "auto", quantization="float32").engine.name == "ctranslate2"
+    assert on_engine(toy, "auto", quantize="int8").engine.name == "native"
+    assert on_engine(toy, "auto", quantize="float32").engine.name == "ctranslate2"
     with pytest.raises(UserError, match="computes in int8, not float16"):
-        on_engine(toy, "native", quantization="float16")
+        on_engine(toy, "native", quantize="float16")
 
 
 def test_a_copy_of_a_model_folder_needs_nothing_else(toy_run, tmp_path):
@@ -267,6 +265,7 @@ sys.modules["anydepth.engines._core"] = None
 if {"" in missing}:
     sys.modules["ctranslate2"] = None
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.export.doctor import Findings, _engines
 loaded = anydepth.load({str(toy_run)!r}, engine="auto")
 print(loaded.engine.name, loaded.translate(["le chat dort."])[0])

@@ -7,10 +7,11 @@ import pytest
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.artifact.model import load_model
 from anydepth.data import Tokenizer
-from anydepth.engines.auto import on_engine
-from anydepth.engines.shortlist import NAME, Shortlist, build
+from anydepth.engines.shortlist import NAME, Shortlist, build_shortlist
 from anydepth.errors import UserError
+from anydepth.infer.translator import on_engine
 
 PAIRS = toy_pairs(3000, seed=31)
 TEXTS = [source for source, _ in toy_pairs(60, seed=77)]
@@ -20,9 +21,9 @@ TEXTS = [source for source, _ in toy_pairs(60, seed=77)]
 def listed(toy_run, tmp_path_factory):
     """A model folder with a shortlist in it."""
     folder = shutil.copytree(toy_run / "model", tmp_path_factory.mktemp("listed") / "model")
-    made, covered = build(anydepth.load(folder), PAIRS, per_token=6, always=4)
+    made, covered = build_shortlist(load_model(folder), PAIRS, per_token=6, always=4)
     made.save(folder)
-    return anydepth.load(folder), made, covered
+    return anydepth.load(folder, engine="torch"), made, covered
 
 
 def test_words_suggest_their_translations(listed):
@@ -83,9 +84,9 @@ def test_the_vmap_of_an_export_has_the_same_lists(listed):
 
 def test_a_model_without_one_says_how_to_make_it(toy_run):
     with pytest.raises(UserError, match="make one with `anydepth shortlist`"):
-        on_engine(anydepth.load(toy_run), "native", shortlist=True)
-    with pytest.raises(UserError, match="torch looks at the whole vocabulary"):
-        on_engine(anydepth.load(toy_run), "torch", shortlist=True)
+        on_engine(anydepth.load(toy_run, engine="torch"), "native", shortlist=True)
+    with pytest.raises(UserError, match="torch computes the whole vocabulary"):
+        on_engine(anydepth.load(toy_run, engine="torch"), "torch", shortlist=True)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_one_that_does_not_fit_is_refused(listed, tmp_path, damage):
     folder = shutil.copytree(translator.folder, tmp_path / "model")
     damage(made).save(folder)
     with pytest.raises(UserError, match="make it again with `anydepth shortlist`"):
-        on_engine(anydepth.load(folder), "native", shortlist=True)
+        on_engine(anydepth.load(folder, engine="torch"), "native", shortlist=True)
 
 
 def test_a_torn_file_is_refused(listed, tmp_path):
@@ -111,4 +112,4 @@ def test_a_torn_file_is_refused(listed, tmp_path):
     path = folder / NAME
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(UserError, match="is damaged"):
-        on_engine(anydepth.load(folder), "native", shortlist=True)
+        on_engine(anydepth.load(folder, engine="torch"), "native", shortlist=True)

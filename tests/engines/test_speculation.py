@@ -5,21 +5,20 @@ from conftest import toy_pairs
 from random_models import random_translator
 
 import anydepth
+from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.auto import on_engine
+from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.native import NativeEngine, NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 
 TEXTS = [source for source, _ in toy_pairs(1000, seed=3)]
 
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def test_a_thousand_sentences_come_out_the_same_to_the_bit(toy):
@@ -54,7 +53,7 @@ def test_drafting_as_it_pays_gives_the_same(toy):
     """A deep decoder of shared weights, whose first layer drafts: whether it pays, the engine decides by itself."""
     model = random_translator(toy.tokenizer, decoder_layers=8, decoder_shared="all", ffn=8192).model
     menu = DepthMenu.of([SubNetwork.prefix(2, m) for m in (1, 8)])
-    translator = Translator(model, toy.tokenizer, menu)
+    translator = Translator(LoadedModel(model, toy.tokenizer, menu))
     plain, drafting = on_engine(translator, "native", 1), on_engine(translator, "native", 2, speculate=True)
     for options in ({}, {"max_length": 3}, {"batch_size": 7}):
         together = {"depth": "2-8", "batch_size": 1} | options
@@ -78,5 +77,5 @@ def test_drafts_come_from_the_shallowest_depth_that_the_asked_one_begins_with(to
 
 def test_other_engines_have_no_drafts(toy):
     for engine in ("torch", "ctranslate2"):
-        with pytest.raises(UserError, match="--speculate is for --engine native"):
+        with pytest.raises(UserError, match=r"speculate=True is for engine=.native."):
             on_engine(toy, engine, speculate=True)

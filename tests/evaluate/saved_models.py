@@ -26,4 +26,4 @@ def save_model(folder: Path, layers: int, menu: DepthMenu | None = None) -> Tran
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     artifact.save(folder, config, tensors, tokenizer, menu or DepthMenu.every_prefix(layers, layers), ("en", "EN"), {})
-    return artifact.load(folder)
+    return Translator.load(folder, engine="torch", device="cpu")

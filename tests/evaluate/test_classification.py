@@ -12,6 +12,7 @@ from rich.console import Console
 
 from anydepth.artifact import model as artifact
 from anydepth.artifact.card import model_card
+from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
@@ -52,7 +53,7 @@ def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, n
     test = LabelledTexts.read(labelled_file)
     by_hand = []
     for path in (by_mi_run, noisy):
-        labels = [one.label for one in artifact.load_classifier(path).classify(test.texts)]
+        labels = [one.label for one in Classifier.load(path, device="cpu").classify(test.texts)]
         by_hand.append(100 * sum(map(str.__eq__, labels, test.labels)) / len(labels))
     accuracy = found.systems[1].main.accuracy
     assert by_hand[0] != by_hand[1]
@@ -62,7 +63,7 @@ def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, n
 
 
 def test_layers_of_tokens_are_those_of_the_table(found, by_mi_run, labelled_file):
-    classifier = artifact.load_classifier(by_mi_run)
+    classifier = Classifier.load(by_mi_run, device="cpu")
     depths = [classifier.token_depths.of(ids) for ids in classifier.read(LabelledTexts.read(labelled_file).texts)]
     total, tokens = sum(map(sum, depths)), sum(map(len, depths))
     one = found.systems[1].main.outcomes[0]
@@ -146,13 +147,12 @@ def test_a_narrow_terminal_has_all_columns(found):
 
 def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     test, folder = LabelledTexts.read(labelled_file), tmp_path / "reconstruction"
-    there = artifact.load_classifier(by_mi_run)
+    there = Classifier.load(by_mi_run, device="cpu")
     table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
-    there.token_depths = TokenDepths(table, there.tokenizer)
     tensors = {name: p.detach() for name, p in there.model.named_parameters()}
     artifact.save(
         folder, there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"), {},
-        labels=there.labels, token_depths=there.token_depths,
+        labels=there.labels, token_depths=TokenDepths(table, there.tokenizer),
     )  # fmt: skip
     options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
     systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
@@ -170,7 +170,7 @@ def test_figures_of_other_conditions_leave_the_menu(halting_run, labelled_file, 
     def record(**options: object) -> dict[str, float | None]:
         result = evaluate(systems, EvaluationOptions(**{**QUICK, **options}), console=QUIET)
         assert record_evaluation(systems, result, QUIET) == [folder]
-        return {entry.name: entry.quality.get("accuracy") for entry in artifact.load_classifier(folder).menu}
+        return {entry.name: entry.quality.get("accuracy") for entry in Classifier.load(folder, device="cpu").menu}
 
     first = record(depth="1-0")
     assert [name for name, accuracy in first.items() if accuracy is not None] == ["1-0", "3-0"]
@@ -201,7 +201,7 @@ def test_the_sample_is_always_the_same():
 
 
 def test_at_full_depth_a_text_is_cut_at_the_same_place(by_mi_run):
-    classifier = artifact.load_classifier(by_mi_run)
+    classifier = Classifier.load(by_mi_run, device="cpu")
     long = ["the film " * 100]
     assert at_full_depth(classifier).read(long) == classifier.read(long)
     assert len(classifier.read(long)[0]) < classifier.model.config.max_length
@@ -214,14 +214,14 @@ def test_words_that_share_a_sub_word_are_all_explained():
     torch.manual_seed(1)
     config = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=0, max_length=64)
     model = Transformer(config, tokenizer.vocabulary_size, 2).eval()
-    classifier = Classifier(model, tokenizer, DepthMenu.of([model.full]), ("no", "yes"))
+    classifier = Classifier(LoadedModel(model, tokenizer, DepthMenu.of([model.full]), labels=("no", "yes")))
     for text in (*lines, "well ... good"):
         assert "".join(word.text for word in classifier.explain(text)[1]) == text
     assert classifier.explain(" ")[1] == []
 
 
 def test_words_of_an_explanation_join_to_the_text(by_mi_run):
-    classifier, text = artifact.load_classifier(by_mi_run), "the awful film, and a dog."
+    classifier, text = Classifier.load(by_mi_run, device="cpu"), "the awful film, and a dog."
     one = explain(classifier, text, "mi")
     assert "".join(" " * word.spaced + word.text for word in one.words).strip() == text
     wanted = classifier.token_depths.table.depths(["the", "awful", "film", ",", "and", "a", "dog", "."])
@@ -263,7 +263,7 @@ def test_many_labels_are_not_all_on_the_card(by_mi_run):
         "facts": {}, "labels": [f"label-{n}" for n in range(30)], "vocabulary": 9, "languages": ["en", "en"],
         "model": {"encoder_layers": 3, "decoder_layers": 0, "width": 8},
     }  # fmt: skip
-    card = model_card(record, artifact.load_classifier(by_mi_run).menu)
+    card = model_card(record, Classifier.load(by_mi_run, device="cpu").menu)
     assert "label-19 and 10 more." in card
     assert "label-20" not in card
     assert "language:\n- en" in card

@@ -12,11 +12,11 @@ from rich.console import Console
 from sacrebleu.metrics import BLEU
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import CHUNK, EveryDepth, translate_every_depth
 from anydepth.evaluate.metrics import score, sentence_chrf
+from anydepth.infer.translator import Translator
 
 # Longer than what the toy model was trained on, so that it errs, and at each depth in its own way.
 LONG = [(f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in zip(toy_pairs(60, 5), toy_pairs(60, 6), strict=True)]
@@ -26,7 +26,9 @@ FASTEST_FIRST = ("1-1", "2-1", "1-2", "2-2")
 @pytest.fixture(scope="module")
 def table(toy_run: Path) -> EveryDepth:
     sources, references = zip(*LONG, ("", ""), ("ici\u2028 et ici", "here\tand 'here'"), strict=True)
-    return translate_every_depth([artifact.load(toy_run)], sources, references, console=QUIET)
+    return translate_every_depth(
+        [Translator.load(toy_run, engine="torch", device="cpu")], sources, references, console=QUIET
+    )
 
 
 def made(chrf_nk: list[list[float]]) -> EveryDepth:
@@ -38,7 +40,7 @@ def made(chrf_nk: list[list[float]]) -> EveryDepth:
 
 
 def test_each_column_is_that_depth_alone_scored(table: EveryDepth, toy_run: Path) -> None:
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     assert table.depths == FASTEST_FIRST
     for place, depth in enumerate(table.depths):
         assert list(table.outputs[place]) == translator.translate(table.sources, depth=depth)
@@ -101,7 +103,7 @@ def test_a_family_is_joined_fastest_first(tmp_path: Path) -> None:
 
 
 def test_many_sentences_come_in_chunks_and_in_order(toy_run: Path) -> None:
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     sources, references = map(list, zip(*toy_pairs(CHUNK + 6, 8), strict=True))
     said = io.StringIO()
     console = Console(file=said, width=200)
@@ -121,7 +123,9 @@ def test_many_sentences_come_in_chunks_and_in_order(toy_run: Path) -> None:
 )
 def test_texts_that_do_not_fit(toy_run: Path, sources: list[str], references: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        translate_every_depth([artifact.load(toy_run)], sources, references, console=QUIET)
+        translate_every_depth(
+            [Translator.load(toy_run, engine="torch", device="cpu")], sources, references, console=QUIET
+        )
 
 
 def test_saved_and_loaded_is_the_same(table: EveryDepth, tmp_path: Path) -> None:

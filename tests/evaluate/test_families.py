@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth.artifact import model as artifact
 from anydepth.cli.options import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.report import write_report
 from anydepth.evaluate.sweep import sweep
+from anydepth.infer.translator import Translator
 
 FULL_1, FULL_2 = DepthMenu.of([SubNetwork.prefix(1, 1)]), DepthMenu.of([SubNetwork.prefix(2, 2)])
 
@@ -39,7 +39,7 @@ def test_each_member_remembers_its_own(tmp_path: Path) -> None:
     assert all(remember(member, result, "individual", console=QUIET) for member in members)
     for member, cell in zip(members, result.models[0].measurements, strict=True):
         assert member.folder is not None
-        menu = artifact.load(member.folder).menu
+        menu = Translator.load(member.folder, engine="torch", device="cpu").menu
         assert menu.names == [cell.depth]
         assert menu[cell.depth].cost["seconds_per_sentence"] == cell.seconds_per_sentence
 

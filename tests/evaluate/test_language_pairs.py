@@ -28,7 +28,7 @@ def folder(two_targets_run, tmp_path, monkeypatch):
 
 
 def sweep_pair(folder, target, references, depths=None):
-    translator = anydepth.load(folder).between(target=target)
+    translator = anydepth.load(folder, engine="torch").between(target=target)
     result = sweep(
         {"toy": translator}, SOURCES, references, depths=depths, repeats=1, source_name=target, console=QUIET
     )
@@ -38,10 +38,10 @@ def sweep_pair(folder, target, references, depths=None):
 
 @pytest.mark.slow
 def test_a_sweep_of_one_pair_does_not_erase_the_other(folder):
-    whole = anydepth.load(folder).menu.names
+    whole = anydepth.load(folder, engine="torch").menu.names
     quiet = sweep_pair(folder, "en", ENGLISH)
     loud = sweep_pair(folder, "loud", LOUD, ["2-2"])
-    menu = anydepth.load(folder).menu
+    menu = anydepth.load(folder, engine="torch").menu
     assert menu.names == whole == ["1-1", "1-2", "2-1", "2-2"]
     assert [entry.quality["bleu"] for entry in menu.of_pair("fr-en")] == [one.bleu for one in quiet]
     assert menu.of_pair("fr-loud")["2-2"].quality["bleu"] == loud[0].bleu > 50
@@ -60,17 +60,17 @@ def test_the_card_has_a_table_for_each_pair(folder):
     assert card.startswith("---\nlanguage:\n- fr\n- en\n- loud\n")
     assert "# fr to en, loud, any depth" in card
     assert "for 2 language pairs" in card
-    assert '.between("fr", "en")\nt.translate(["..."], depth="1-1")' in card
+    assert '"this folder", source_language="fr", target_language="en")\nt.translate("...", depth="1-1")' in card
     of_english, of_loud = card.split("### fr to en\n")[1].split("### fr to loud\n")
     assert f"| 2-2 | {quiet[-1].bleu:.1f} |" in of_english
     assert "1-1, 1-2, 2-1, 2-2 (encoder-decoder). Not measured yet" in of_loud
     record = json.loads((folder / "config.json").read_text())
-    assert model_card(record, anydepth.load(folder).menu) == card
+    assert model_card(record, anydepth.load(folder, engine="torch").menu) == card
 
 
 @pytest.mark.slow
 def test_calibrations_of_two_pairs_stand_side_by_side(folder):
-    both = anydepth.load(folder)
+    both = anydepth.load(folder, engine="torch")
     for target, references in (("en", ENGLISH), ("loud", LOUD)):
         one = both.between(target=target)
         found = calibrate(one, SOURCES, references, repeats=1, reference_name=target, console=QUIET)
@@ -89,12 +89,12 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
 @pytest.mark.slow
 def test_how_to_calibrate_names_the_pair(folder):
     with pytest.raises(UserError, match=r"anydepth calibrate .* --from fr --to loud --engine torch`"):
-        anydepth.load(folder).between(target="loud").within_budget("20ms")
+        anydepth.load(folder, engine="torch").between(target="loud").within_budget("20ms")
 
 
 def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plain = anydepth.load(toy_run)
+    plain = anydepth.load(toy_run, engine="torch")
     found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1, console=QUIET)
     path = calibration.save(found, tmp_path, plain.fingerprint)
     assert "pair" not in json.loads(path.read_text())["records"][0]["calibration"]["conditions"]
@@ -102,20 +102,20 @@ def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monk
 
 @pytest.mark.slow
 def test_kept_outputs_of_two_pairs_have_two_keys(folder):
-    both = anydepth.load(folder)
+    both = anydepth.load(folder, engine="torch")
     keys = {key_of(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
     assert len(keys) == 2
 
 
 @pytest.mark.slow
 def test_distilling_into_another_language_is_other_work(folder, tmp_path):
-    both, out = anydepth.load(folder), tmp_path / "out"
+    both, out = anydepth.load(folder, engine="torch"), tmp_path / "out"
     source = tmp_path / "source"
     source.write_text("".join(f"{line}\n" for line in SOURCES))
     options = DistillOptions(beam=1)
-    counts = distill(both.between(target="loud"), source, out, options, None, QUIET)
+    counts = distill(both.between(target="loud"), source, out, options, None)
     assert counts.kept > 0
     lines = (out / "distilled.loud").read_text().splitlines()
     assert lines == [line.upper() for line in lines]
     with pytest.raises(UserError, match="begun with other languages: give the same"):
-        distill(both.between(target="en"), source, out, options, None, QUIET)
+        distill(both.between(target="en"), source, out, options, None)

@@ -8,7 +8,7 @@ from anydepth.evaluate.likelihood import likelihood_every_depth
 
 
 def test_it_is_the_sum_of_log_probabilities_at_each_depth_alone(toy_run):
-    translator = anydepth.load(toy_run)
+    translator = anydepth.load(toy_run, engine="torch")
     sources, references = zip(*toy_pairs(9, seed=3), strict=True)
     depths = ["2-1", "1-2", "2-2"]
     found_nk = likelihood_every_depth(translator, sources, references, depths)
@@ -27,7 +27,7 @@ def test_it_is_the_sum_of_log_probabilities_at_each_depth_alone(toy_run):
 
 
 def test_a_right_reference_is_likelier_than_a_wrong_one_and_the_bar_moves(toy_run):
-    translator, seen = anydepth.load(toy_run), []
+    translator, seen = anydepth.load(toy_run, engine="torch"), []
     sources, references = zip(*toy_pairs(70, seed=4), strict=True)
     right = likelihood_every_depth(translator, sources, references, ["2-2"], seen.append)
     wrong = likelihood_every_depth(translator, sources, references[::-1], ["2-2"])

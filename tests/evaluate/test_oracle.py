@@ -12,7 +12,6 @@ from matplotlib.image import imread
 from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, translate_every_depth
@@ -21,6 +20,7 @@ from anydepth.evaluate.oracle_report import draw_distribution, lines_of, write_o
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
 from anydepth.evaluate.oracle_table import print_oracle
 from anydepth.evaluate.result import Conditions, versions
+from anydepth.infer.translator import Translator
 
 TEXTS = ("<b>one</b> of the four lines", "two\tof the four lines", "three of the four lines", "four")
 CHRF = [[50, 40, 50], [10, 30, 20], [90, 90, 90], [0, 80, 5]]  # depths 1-1, 2-1, 1-2
@@ -71,14 +71,14 @@ def test_examples_are_what_gains_most_but_not_the_shortest() -> None:
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> list[artifact.Translator]:
+def members(tmp_path_factory: pytest.TempPathFactory) -> list[Translator]:
     folder = tmp_path_factory.mktemp("family")
     deep = DepthMenu.of([SubNetwork.prefix(2, 2), SubNetwork.prefix(2, 1)])
     return [save_model(folder / "deep", 2, deep), save_model(folder / "shallow", 1)]
 
 
 def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     pairs = zip(toy_pairs(40, 5), toy_pairs(40, 6), strict=True)
     sources, references = zip(*((f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in pairs), strict=True)
     (model,) = oracle({"toy": translator}, sources, references, repeats=2, console=QUIET).models
@@ -91,7 +91,7 @@ def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
     assert min(model.timing.oracle + model.timing.deepest) > 0
 
 
-def test_a_family_beside_a_model(members: list[artifact.Translator]) -> None:
+def test_a_family_beside_a_model(members: list[Translator]) -> None:
     said = io.StringIO()
     result = oracle(
         {"individual": members, "alone": members[1]},
@@ -112,7 +112,7 @@ def test_a_family_beside_a_model(members: list[artifact.Translator]) -> None:
     assert said.getvalue().count("timed passes: 2 of 2") == 1
 
 
-def test_what_is_refused(members: list[artifact.Translator]) -> None:
+def test_what_is_refused(members: list[Translator]) -> None:
     with pytest.raises(UserError, match="0 passes"):
         oracle({"alone": members[1]}, SOURCES, REFERENCES, repeats=0, console=QUIET)
     with pytest.raises(UserError, match="at least one model"):

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
-from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.result import SweepResult
@@ -88,7 +87,7 @@ def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
     result = run(translator)
     assert translator.folder is not None
     assert remember(translator, result, console=QUIET)
-    menu = artifact.load(translator.folder).menu
+    menu = Translator.load(translator.folder, engine="torch", device="cpu").menu
     for one in result.models[0].measurements:
         assert menu[one.depth].quality["bleu"] == one.bleu
         assert menu[one.depth].cost["seconds_per_sentence"] == one.seconds_per_sentence

@@ -13,7 +13,6 @@ from constructed_tables import noisy_table, with_costs
 from rich.console import Console
 from saved_models import QUIET
 
-from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.tradeoff import TradeOff
@@ -22,6 +21,7 @@ from anydepth.evaluate.tradeoff_plot import draw_curve, draw_depths
 from anydepth.evaluate.tradeoff_report import print_tradeoff, write_record, write_tradeoff_report
 from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
 from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
+from anydepth.infer.translator import Translator
 
 CONDITIONS = Conditions(
     "test.fr", "test.en", 300, 1, 0.6, 32, False, 1, "cpu", 2, "x86_64", "2026-01-02T03:04:05+00:00", {"anydepth": "0"}
@@ -168,7 +168,7 @@ class ByLength:
 
 
 def test_choices_against_the_clock_are_made_one_by_one(toy_run: Path) -> None:
-    translator, selector = artifact.load(toy_run), ByLength()
+    translator, selector = Translator.load(toy_run, engine="torch", device="cpu"), ByLength()
     texts = [source for source, _ in toy_pairs(6, 4)]
     timing = time_choices(translator, selector, texts, "1-1", beam=1, console=QUIET)
     assert timing.sentences == 6

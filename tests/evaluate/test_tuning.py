@@ -19,7 +19,7 @@ COSTS = (LengthCost(0.2, 0.0), LengthCost(0.5, 0.0), LengthCost(1.0, 0.0))
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def foreseeing_length(translator) -> LearnedSelector:

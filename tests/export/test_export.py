@@ -14,8 +14,7 @@ import anydepth as package
 from anydepth.artifact import model as artifact
 from anydepth.artifact.folder import read_config
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.onnx import OnnxEngine
-from anydepth.engines.onnx_format import write_onnx
+from anydepth.engines.onnx import OnnxEngine, write_onnx
 from anydepth.errors import UserError
 from anydepth.export.export import ExportRequest, check_export, export
 from anydepth.export.sample import SampleText, find_sample
@@ -26,7 +25,7 @@ SENTENCE = "le petit chien voit un chat."
 
 @pytest.fixture(scope="module")
 def toy(toy_run):
-    return package.load(toy_run)
+    return package.load(toy_run, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +94,12 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
         export(
-            ExportRequest(package.load(source), depth, "float32"), "anydepth", out, SampleText([SENTENCE], None, "one")
+            ExportRequest(package.load(source, engine="torch"), depth, "float32"),
+            "anydepth",
+            out,
+            SampleText([SENTENCE], None, "one"),
         )
-        assert (package.load(out).token_depths is not None) == kept
+        assert (package.load(out, engine="torch").token_depths is not None) == kept
 
 
 @pytest.mark.slow
@@ -108,7 +110,7 @@ def test_all_pairs_in_half_the_space(two_targets_run, here, tmp_path):
     done = here("export", two_targets_run, *whole)
     assert done.returncode == 0, done.stderr
     assert b"the worst" in done.stdout
-    half = package.load(tmp_path / "all")
+    half = package.load(tmp_path / "all", engine="torch")
     assert half.between(target="loud").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
     assert half.between(target="en").translate([SENTENCE]) == ["the small dog sees a cat."]
 
@@ -121,7 +123,7 @@ def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, m
 
 @pytest.mark.slow
 def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
-    loud = package.load(two_targets_run).between(target="loud")
+    loud = package.load(two_targets_run, engine="torch").between(target="loud")
     sample = SampleText([SENTENCE], None, "one")
     for to in ("ctranslate2", "onnx"):
         export(ExportRequest(loud, "2-2", "float32"), to, tmp_path / to, sample)
@@ -131,7 +133,7 @@ def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
 @pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
 def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
     export(ExportRequest(toy, "1-2", stored), "anydepth", tmp_path / "out", sample)
-    alone = package.load(tmp_path / "out")
+    alone = package.load(tmp_path / "out", engine="torch")
     assert alone.menu.names == ["1-2"]
     assert (alone.model.config.encoder_layers, alone.model.config.decoder_layers) == (1, 2)
     assert alone.parameters() == toy.parameters("1-2")
@@ -141,7 +143,7 @@ def test_a_depth_of_its_own(toy, sample, tmp_path, stored):
 
 def test_all_depths_in_half_the_space(toy, sample, tmp_path):
     export(ExportRequest(toy, "all", "float16"), "anydepth", tmp_path / "out", sample)
-    half = package.load(tmp_path / "out")
+    half = package.load(tmp_path / "out", engine="torch")
     assert half.menu.names == toy.menu.names
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "out", toy.folder)]
     assert sizes[0] < 0.55 * sizes[1]
@@ -150,15 +152,15 @@ def test_all_depths_in_half_the_space(toy, sample, tmp_path):
 
 @pytest.mark.slow
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
-    loud = package.load(two_targets_run).between(target="loud")
+    loud = package.load(two_targets_run, engine="torch").between(target="loud")
     export(ExportRequest(loud, "2-2", "float32"), "anydepth", tmp_path / "out", SampleText([SENTENCE], None, "one"))
-    assert package.load(tmp_path / "out").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
+    assert package.load(tmp_path / "out", engine="torch").translate([SENTENCE]) == ["THE SMALL DOG SEES A CAT."]
 
 
 def test_another_model_is_found_out(toy, toy_run, tmp_path):
     save_changed(toy_run, tmp_path / "changed")
     hard = find_sample(toy, toy.folder, size=50)
-    found = check_export(toy, package.load(tmp_path / "changed"), "2-2", "2-2", hard)
+    found = check_export(toy, package.load(tmp_path / "changed", engine="torch"), "2-2", "2-2", hard)
     assert found.wrong
     assert all(one.gap > 1e-3 and one.expected != one.found for one in found.wrong)
     assert found.same + len(found.differences) == 50
@@ -178,13 +180,13 @@ def test_an_earlier_export_is_replaced_and_nothing_else(toy, sample, tmp_path):
 @pytest.mark.parametrize("out", ["model", "model/inside", "."])
 def test_the_model_itself_is_never_written_over(toy_run, tmp_path, out):
     shutil.copytree(toy_run / "model", tmp_path / "model")
-    own = package.load(tmp_path / "model")
+    own = package.load(tmp_path / "model", engine="torch")
     export(ExportRequest(own, "all", "float16"), "anydepth", tmp_path / "own", SampleText([SENTENCE], None, "one"))
-    for translator in (own, package.load(tmp_path / "own")):
+    for translator in (own, package.load(tmp_path / "own", engine="torch")):
         folder = translator.folder / out.removeprefix("model").lstrip("/") if out != "." else tmp_path
         with pytest.raises(UserError, match="where the model itself is"):
             export(ExportRequest(translator, "1-1", "int8"), "ctranslate2", folder, SampleText([SENTENCE], None, "one"))
-    assert package.load(tmp_path / "own").translate([SENTENCE])
+    assert package.load(tmp_path / "own", engine="torch").translate([SENTENCE])
 
 
 def test_blank_lines_are_no_sample(toy, tmp_path):

@@ -20,11 +20,11 @@ from rich.console import Console
 
 import anydepth as package
 from anydepth.cli.options import make_runner
-from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
 from anydepth.export import ray as on_ray
 from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions, distill
+from anydepth.infer.translator import on_engine
 from anydepth.selectors import data as inputs
 from anydepth.selectors.data import Sample, add_likelihood, translate_sample
 
@@ -149,7 +149,7 @@ def on_cluster(cluster):
 
 def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "PIECE", 16)
-    translator = package.load(toy_run)
+    translator = package.load(toy_run, engine="torch")
     sources, references = zip(*toy_pairs(100, seed=51), strict=True)
     sample = Sample(sources, references, "dev.fr", "dev.en")
     for name, runner, hurt in (("alone", {}, nullcontext), ("ray", {"run": on_cluster}, a_worker_is_killed)):
@@ -164,9 +164,9 @@ def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tm
 
 def test_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
     (tmp_path / "in.fr").write_text("le chat dort.\nun chien mange.\n", "utf-8")
-    translator = on_engine(package.load(two_targets_run).between(target="loud"), "ctranslate2", 1)
+    translator = on_engine(package.load(two_targets_run, engine="torch").between(target="loud"), "ctranslate2", 1)
     run = replace(on_cluster, engine="ctranslate2")
-    distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, QUIET, run)
+    distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, run)
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
 
 

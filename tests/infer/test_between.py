@@ -10,12 +10,12 @@ import torch
 
 import anydepth
 from anydepth.artifact import model as artifact
+from anydepth.artifact.folder import LanguagePair
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.engines.base import SearchOptions
+from anydepth.engines.torch import search
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.languages import LanguagePair
-from anydepth.infer.search import search
 
 TEXTS = ["le chat dort.", "", "un grand chien voit le petit oiseau.", "le chat."]
 SOFT = SubNetwork((0, 1), (0, 1), decoder_weights=(1.0, 0.75))
@@ -27,12 +27,12 @@ def save_again(there, folder, menu=None, pairs=None):
     tensors = {name: value.detach().clone() for name, value in there.model.named_parameters()}
     pairs = there.pairs if pairs is None else pairs
     artifact.save(folder, there.model.config, tensors, there.tokenizer, menu or there.menu, there.languages, {}, pairs)
-    return anydepth.load(folder)
+    return anydepth.load(folder, engine="torch")
 
 
 @pytest.fixture
 def both(two_targets_run):
-    return anydepth.load(two_targets_run)
+    return anydepth.load(two_targets_run, engine="torch")
 
 
 @pytest.mark.slow
@@ -86,8 +86,11 @@ def test_the_tag_takes_one_place_of_the_longest_source(both):
         ({"target": "es"}, "does not translate to 'es'; it has: fr-en, fr-loud"),
         ({"source": "en", "target": "fr"}, "does not translate from 'en' to 'fr'; it has"),
         ({"target": ""}, "does not translate to ''; it has"),
-        ({"source": "fr"}, r"several language pairs, fr-en, fr-loud: choose one, for instance with --to en"),
-        ({}, r'several language pairs, fr-en, fr-loud: choose one, .* \(in Python, between\(target="en"\)\)'),
+        (
+            {"source": "fr"},
+            r"several language pairs, fr-en, fr-loud: choose one, for instance with target_language=.en.",
+        ),
+        ({}, r"several language pairs, fr-en, fr-loud: choose one, for instance with target_language=.en."),
     ],
 )
 @pytest.mark.slow
@@ -104,7 +107,7 @@ def test_without_a_choice_nothing_is_translated(both):
 
 
 def test_a_model_of_one_pair_is_that_pair(toy_run):
-    plain = anydepth.load(toy_run)
+    plain = anydepth.load(toy_run, engine="torch")
     assert plain.between() is plain.between("fr", "en") is plain
     assert not plain.must_choose
     with pytest.raises(UserError, match="does not translate to 'loud'; it has: fr-en"):
@@ -148,14 +151,14 @@ def test_a_soft_entry_decodes_as_without_a_cache(both, tmp_path):
 
 def test_many_into_one_needs_no_choice_where_all_is_shared(toy_run, tmp_path):
     pairs = [LanguagePair("fr", "en"), LanguagePair("es", "en")]
-    plain = anydepth.load(toy_run)
+    plain = anydepth.load(toy_run, engine="torch")
     again = save_again(plain, tmp_path / "model", pairs=pairs)
     assert again.translate(TEXTS) == plain.translate(TEXTS)
     assert again.between(target="en") is again
     assert again.between("es").pair == "es-en"
     assert again.between("es").translate(TEXTS) == plain.translate(TEXTS)
     own = save_again(plain, tmp_path / "own", DepthMenu([*DepthMenu.of([WHOLE], "fr-en"), *plain.menu]), pairs)
-    with pytest.raises(UserError, match=r"fr-en, es-en: choose one, for instance with --from fr"):
+    with pytest.raises(UserError, match=r"fr-en, es-en: choose one, for instance with source_language=.fr."):
         own.translate(TEXTS)
     assert own.between("fr").translate(TEXTS) == plain.translate(TEXTS)
 
@@ -186,15 +189,15 @@ def test_damaged_pairs_are_refused(both, tmp_path, change, words):
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "pairs": change(record["pairs"])}))
     with pytest.raises(UserError, match=words):
-        anydepth.load(tmp_path / "model")
+        anydepth.load(tmp_path / "model", engine="torch")
 
 
 def test_a_depth_without_a_decoder_is_refused_where_the_model_has_one(toy_run, tmp_path):
     folder = shutil.copytree(toy_run / "model", tmp_path / "model")
-    menu = DepthMenu([*DepthMenu.of([SubNetwork((0, 1), ())]), *anydepth.load(folder).menu])
+    menu = DepthMenu([*DepthMenu.of([SubNetwork((0, 1), ())]), *anydepth.load(folder, engine="torch").menu])
     (folder / "depths.json").write_text(json.dumps(menu.to_json()))
     with pytest.raises(UserError, match="depth 2-0 does not fit the model"):
-        anydepth.load(folder)
+        anydepth.load(folder, engine="torch")
 
 
 @pytest.mark.slow
@@ -206,10 +209,10 @@ import sys
 for room in ("objectives", "train", "foundations", "recipe", "selecting"):
     sys.modules["anydepth." + room] = None
 import anydepth
-loud = anydepth.load({str(tmp_path / "model")!r}).between(target="loud")
+loud = anydepth.load({str(tmp_path / "model")!r}, engine="torch").between(target="loud")
 print(loud.translate(["le chat dort."], depth="2-2-soft")[0])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    here = anydepth.load(tmp_path / "model").between(target="loud")
+    here = anydepth.load(tmp_path / "model", engine="torch").between(target="loud")
     assert done.stdout.splitlines() == here.translate(["le chat dort."], depth="2-2-soft")

@@ -6,16 +6,16 @@ import pytest
 from conftest import toy_pairs
 
 import anydepth
+from anydepth.engines.base import SearchBatch, SearchOptions
+from anydepth.engines.torch import search, search_each
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.search import search, search_each
 
 TEXTS = ["", *(source for source, _ in toy_pairs(25, seed=5)), "  "]
 
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 class ByLength:
@@ -52,7 +52,9 @@ def test_some_depths_of_a_menu_with_odd_layers_and_weights(translator):
     ]
     sources = [translator.tokenizer.encode_many([text])[0] + [3] for text in TEXTS[1:8]]
     limits, options = [20] * len(sources), SearchOptions()
-    for sub, found in zip(subs, search_each(translator.model, subs, sources, limits, options), strict=True):
+    for sub, found in zip(
+        subs, search_each(translator.model, subs, SearchBatch(sources, limits), options), strict=True
+    ):
         alone = search(translator.model, sub, sources, limits, options)
         assert [one[0].tokens for one in found] == [one[0].tokens for one in alone]
 

@@ -2,11 +2,11 @@
 
 import io
 import json
+import logging
 
 import pytest
 import torch
 from conftest import toy_pairs
-from rich.console import Console
 from sacrebleu import sentence_chrf
 
 import anydepth
@@ -14,8 +14,7 @@ from anydepth.config import CorpusConfig
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines, read_pairs
 from anydepth.errors import UserError
-from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names
-from anydepth.infer.distill_progress import progress_note
+from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names, progress_note
 
 SOURCES, REFERENCES = (list(side) for side in zip(*toy_pairs(40, seed=7), strict=True))
 LONG = "chat " * 200
@@ -23,7 +22,7 @@ LONG = "chat " * 200
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def write(path, lines):
@@ -33,12 +32,18 @@ def write(path, lines):
 
 def run(translator, folder, lines, references=None, **options):
     """Counts, pairs as training would read them, and what was said."""
-    said = Console(file=io.StringIO())
+    said = io.StringIO()
     source = write(folder / "source", lines)
     reference = None if references is None else write(folder / "reference", references)
-    counts = distill(translator, source, folder / "out", DistillOptions(**options), reference, said)
+    log, handler = logging.getLogger("anydepth.infer.distill"), logging.StreamHandler(said)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        counts = distill(translator, source, folder / "out", DistillOptions(**options), reference)
+    finally:
+        log.removeHandler(handler)
     corpus = CorpusConfig(source=folder / "out" / "distilled.fr", target=folder / "out" / "distilled.en")
-    return counts, list(read_pairs(corpus)) if counts.kept else [], said.file.getvalue()
+    return counts, list(read_pairs(corpus)) if counts.kept else [], said.getvalue()
 
 
 @pytest.mark.parametrize("options", [{"depth": "1-1", "beam": 1}, {"depth": "2-1", "beam": 3}, {"max_length": 30}])
@@ -113,7 +118,7 @@ def test_outputs_that_ran_into_the_limit_are_left_out(translator, tmp_path):
 
 def test_outputs_without_text_are_left_out(toy_run):
     """A model that writes the lone space of the vocabulary, since it must write something, and ends."""
-    silent = anydepth.load(toy_run)
+    silent = anydepth.load(toy_run, engine="torch")
     space = next(i for i in range(4, silent.tokenizer.vocabulary_size) if silent.tokenizer.pieces([i]) == ["▁"])
     with torch.no_grad():
         silent.model.decoder.norm.weight.zero_()
@@ -144,7 +149,7 @@ def test_odd_characters_neither_change_nor_shift_lines(translator, tmp_path):
     source = tmp_path / "source"
     source.write_bytes("".join(f"{line}\r\n" for line in ["\ufeff", *odd]).encode())
     out = tmp_path / "out"
-    distill(translator, source, out, DistillOptions(chunk=2), None, Console(file=io.StringIO()))
+    distill(translator, source, out, DistillOptions(chunk=2), None)
     kept = [line for line in odd if line.strip("\x1f\r")]
     assert list(read_lines(out / "distilled.fr")) == kept
     assert len(list(read_lines(out / "distilled.en"))) == len(kept)
@@ -168,7 +173,7 @@ def test_killed_between_the_renames(translator, tmp_path):
         ({"nbest": 5}, "2 <= nbest <= beam"),
         ({"nbest": 1}, "2 <= nbest <= beam"),
         ({"chunk": 0}, "at least 1 line"),
-        ({"batch_size": 0}, "batch size"),
+        ({"batch_size": 0}, "batch_size"),
         ({"depth": "9-9"}, "no depth 9-9"),
     ],
 )
@@ -179,7 +184,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(trans
 
 
 def test_nbest_is_for_references(translator, tmp_path):
-    with pytest.raises(UserError, match="--reference"):
+    with pytest.raises(UserError, match="give references"):
         run(translator, tmp_path, SOURCES, nbest=2)
 
 
@@ -196,7 +201,7 @@ def test_nbest_is_for_references(translator, tmp_path):
 def test_files_that_cannot_be_used_are_refused(translator, tmp_path, source, out, words):
     write(tmp_path / "source", SOURCES)
     with pytest.raises(UserError, match=words):
-        distill(translator, tmp_path / source, tmp_path / out, DistillOptions(), None, Console(file=io.StringIO()))
+        distill(translator, tmp_path / source, tmp_path / out, DistillOptions(), None)
     assert list(read_lines(tmp_path / "source")) == SOURCES
 
 

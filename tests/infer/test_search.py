@@ -6,8 +6,9 @@ import torch
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.infer.decoding import SMALL, SearchOptions, largest, length_penalty
-from anydepth.infer.search import search
+from anydepth.engines.base import SearchOptions, length_penalty
+from anydepth.engines.search import SMALL, largest
+from anydepth.engines.torch import search
 from anydepth.model import Transformer
 
 EOS, BOS = Tokenizer.EOS, Tokenizer.BOS

@@ -112,7 +112,7 @@ def test_every_objective_trains_shared_layers_and_saves_them_once(toy_recipe, tm
     run_recipe(toy_recipe, tmp_path / "run", *SHORT, *SHARED, f"objective={objective}")
     layers = {name.split(".")[2] for name in weights_of(tmp_path / "run") if ".layers." in name}
     assert layers == {"0"}
-    translator = anydepth.load(tmp_path / "run")
+    translator = anydepth.load(tmp_path / "run", engine="torch")
     for entry in translator.menu:
         assert len(translator.translate(["le chat dort."], depth=entry.name)) == 1
 
@@ -128,7 +128,7 @@ def test_a_resumed_run_of_shared_layers_is_the_uninterrupted_one(toy_recipe, tmp
 @pytest.mark.slow
 def test_one_layer_applied_twice_learns_the_toy_language_at_every_depth(toy_recipe, tmp_path):
     run_recipe(toy_recipe, tmp_path / "run", *SHARED, "model.dropout=0")
-    translator, pairs = anydepth.load(tmp_path / "run"), toy_pairs(40, seed=77)
+    translator, pairs = anydepth.load(tmp_path / "run", engine="torch"), toy_pairs(40, seed=77)
     for entry in translator.menu:
         outputs = translator.translate([source for source, _ in pairs], depth=entry.name)
         right = sum(output == target for output, (_, target) in zip(outputs, pairs, strict=True))

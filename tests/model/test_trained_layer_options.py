@@ -14,6 +14,7 @@ from anydepth.artifact import model as artifact
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "model"
@@ -38,7 +39,7 @@ def test_every_objective_trains_them(toy_recipe, tmp_path, objective, options):
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     losses = [record["loss"] for record in records if record["kind"] == "train"]
     assert losses[-1] < losses[0]
-    translator = anydepth.load(tmp_path / "run")
+    translator = anydepth.load(tmp_path / "run", engine="torch")
     each = translator.every_depth(["le chat dort."], beam=2)
     for entry in translator.menu:
         (alone,) = translator.hypotheses(["le chat dort."], depth=entry.name, beam=2)
@@ -61,7 +62,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(toy_recipe, tmp_path, options):
 @pytest.mark.slow
 def test_they_learn_the_toy_language(toy_recipe, tmp_path, options):
     run_recipe(toy_recipe, tmp_path / "run", "model.dropout=0", *options)
-    translator, pairs = anydepth.load(tmp_path / "run"), toy_pairs(40, seed=77)
+    translator, pairs = anydepth.load(tmp_path / "run", engine="torch"), toy_pairs(40, seed=77)
     outputs = translator.translate([source for source, _ in pairs], beam=2)
     assert sum(output == target for output, (_, target) in zip(outputs, pairs, strict=True)) >= 30
 
@@ -69,7 +70,10 @@ def test_they_learn_the_toy_language(toy_recipe, tmp_path, options):
 def saved(toy_run: Path, folder: Path, **options: object) -> Transformer:
     """A model folder of random weights with the toy tokenizer."""
     sizes = {"width": 16, "heads": 2, "ffn": 32, "encoder_layers": 3, "decoder_layers": 2, "max_length": 64}
-    config, tokenizer = ModelConfig(**sizes, **options), artifact.load(toy_run).tokenizer
+    config, tokenizer = (
+        ModelConfig(**sizes, **options),
+        Translator.load(toy_run, engine="torch", device="cpu").tokenizer,
+    )
     torch.manual_seed(1)
     model = Transformer(config, tokenizer.vocabulary_size).eval()
     with torch.no_grad():
@@ -99,14 +103,14 @@ def test_a_folder_keeps_them_and_is_called_newer_by_older_versions(toy_run, tmp_
     later = ("norm", "residual", "init", "encoder_shared", "decoder_shared")
     assert {key: value for key, value in record["model"].items() if key in later} == options
     assert record["format"] == 2
-    there = anydepth.load(tmp_path / "model").model
+    there = anydepth.load(tmp_path / "model", engine="torch").model
     assert there.config == model.config
     inputs = (torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 8, 9]]), model.full)
     torch.testing.assert_close(there(*inputs), model(*inputs), atol=1e-5, rtol=1e-5)
 
 
 def test_a_folder_without_them_is_written_as_ever(tmp_path):
-    golden, record = anydepth.load(GOLDEN), json.loads((GOLDEN / "config.json").read_text())
+    golden, record = anydepth.load(GOLDEN, engine="torch"), json.loads((GOLDEN / "config.json").read_text())
     tensors = {name: value.detach().contiguous() for name, value in golden.model.named_parameters()}
     config, languages = golden.model.config, golden.languages
     artifact.save(tmp_path / "model", config, tensors, golden.tokenizer, golden.menu, languages, record["facts"])
@@ -122,7 +126,7 @@ def test_shared_layers_alone_need_no_newer_version(toy_run, tmp_path):
 def test_fingerprints_tell_them_apart(toy_run, tmp_path):
     for number, options in enumerate([{}, *OPTIONS]):
         saved(toy_run, tmp_path / str(number), **options)
-    found = [anydepth.load(tmp_path / str(number)).fingerprint for number in range(len(OPTIONS) + 1)]
+    found = [anydepth.load(tmp_path / str(number), engine="torch").fingerprint for number in range(len(OPTIONS) + 1)]
     assert len(set(found)) == len(found)
 
 
@@ -131,7 +135,7 @@ def test_a_folder_whose_weights_are_of_other_options_is_damaged(toy_run, tmp_pat
     path = tmp_path / "model" / "config.json"
     path.write_text(path.read_text().replace('"rezero"', '"dlcl"'))
     with pytest.raises(UserError, match=r"does not fit config\.json"):
-        anydepth.load(tmp_path / "model")
+        anydepth.load(tmp_path / "model", engine="torch")
 
 
 def test_info_counts_their_parameters(toy_run, tmp_path):

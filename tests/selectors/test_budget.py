@@ -24,7 +24,7 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def translator(toy_run, tmp_path):
     shutil.copytree(toy_run / "model", tmp_path / "model")
-    return anydepth.load(tmp_path / "model")
+    return anydepth.load(tmp_path / "model", engine="torch")
 
 
 def calibrate_by_hand(translator, **conditions):

@@ -172,7 +172,7 @@ def test_only_a_lack_of_permission_leads_to_the_cache(tmp_path):
 
 @pytest.fixture
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 def measured(translator, sources, references, **options):
@@ -219,7 +219,9 @@ def test_a_pass_goes_round_all_depths_before_the_next(translator, monkeypatch):
 def test_weights_decide_which_calibration_is_whose(toy_run, tmp_path):
     save_changed(toy_run, tmp_path / "changed")
     shutil.copytree(toy_run / "model", tmp_path / "same")
-    fingerprints = [anydepth.load(path).fingerprint for path in (toy_run, tmp_path / "same", tmp_path / "changed")]
+    fingerprints = [
+        anydepth.load(path, engine="torch").fingerprint for path in (toy_run, tmp_path / "same", tmp_path / "changed")
+    ]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
     save(made(), tmp_path / "same", fingerprints[0])
     shutil.copy(tmp_path / "same" / NAME, tmp_path / "changed" / NAME)

@@ -13,8 +13,8 @@ from conftest import save_changed, toy_pairs
 from made_tables import COSTS, DEPTHS
 
 import anydepth
-from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
+from anydepth.infer.translator import Translator
 from anydepth.selectors import Selector
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector, Point, deepest_index, load_selector, save_selector
@@ -28,7 +28,7 @@ ENCODER = SelectorConfig(kind="values", reads="encoder", layers=0, ffn=16)
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.fixture
@@ -104,14 +104,14 @@ def test_the_choice_does_not_depend_on_the_batch(translator, config):
 def test_a_saved_selector_comes_back_with_the_model(translator, model, config):
     selector = selector_for(translator, config).with_threshold(0.75)
     save_selector(model, selector)
-    found = artifact.load(model).selector
+    found = Translator.load(model, engine="torch", device="cpu").selector
     assert isinstance(found, LearnedSelector)
     assert (found.depths, found.threshold, found.points) == (DEPTHS, 0.75, POINTS)
     assert (found.config, found.relative_cost_k, found.mean_length) == (config, COSTS, 10.0)
     sources = tokens(translator)
     np.testing.assert_array_equal(found.scores(sources), selector.scores(sources))
     assert found.choose(sources) == selector.choose(sources)
-    assert artifact.load(model).translate(["le chat."], depth="1-1")
+    assert Translator.load(model, engine="torch", device="cpu").translate(["le chat."], depth="1-1")
 
 
 def test_a_model_without_a_selector_has_none(translator, toy_run):
@@ -122,7 +122,7 @@ def test_a_model_without_a_selector_has_none(translator, toy_run):
 def test_auto_translates_each_sentence_at_its_depth(translator, model):
     selector = selector_for(translator)
     save_selector(model, selector)
-    chooser = anydepth.load(model)
+    chooser = anydepth.load(model, engine="torch")
     chosen = iter(selector.choose(tokens(translator)))
     names = [next(chosen) if text.strip() else "2-2" for text in TEXTS]
     assert len(set(names)) > 1
@@ -140,7 +140,7 @@ import sys
 for room in ("objectives", "train", "recipe", "selecting", "evaluate"):
     sys.modules["anydepth." + room] = None
 import anydepth
-print(anydepth.load({str(model)!r}).hypotheses(["le chat dort."], depth="auto")[0][0])
+print(anydepth.load({str(model)!r}, engine="torch").hypotheses(["le chat dort."], depth="auto")[0][0])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "text='the cat sleeps.'" in done.stdout, done.stderr
@@ -152,8 +152,8 @@ def test_a_selector_of_another_model_is_refused(translator, toy_run, model, tmp_
     save_changed(toy_run, tmp_path / "other")
     shutil.copytree(model / "selector", tmp_path / "other" / "selector")
     with pytest.raises(UserError, match=r"trained for another model: train it again .*anydepth select"):
-        _ = artifact.load(tmp_path / "other").selector
-    assert artifact.load(tmp_path / "other").translate(["le chat."])
+        _ = Translator.load(tmp_path / "other", engine="torch", device="cpu").selector
+    assert Translator.load(tmp_path / "other", engine="torch", device="cpu").translate(["le chat."])
 
 
 def edit(model: Path, **changes: object) -> None:
@@ -183,7 +183,7 @@ def test_a_damaged_selector_is_refused_in_one_line(translator, model, damage, me
     save_selector(model, selector_for(translator))
     damage(model / "selector")
     with pytest.raises(UserError, match=message) as caught:
-        _ = artifact.load(model).selector
+        _ = Translator.load(model, engine="torch", device="cpu").selector
     assert "anydepth select" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -193,10 +193,10 @@ def test_saving_again_replaces_it_and_leaves_nothing_behind(translator, model):
     before = sorted(path.name for path in model.iterdir())
     save_selector(model, selector_for(translator, LABELS))
     assert sorted(path.name for path in model.iterdir()) == before
-    assert artifact.load(model).selector.kind == "labels"
+    assert Translator.load(model, engine="torch", device="cpu").selector.kind == "labels"
 
 
 def test_costs_come_back_as_they_were(translator, model):
     selector = selector_for(translator)
     save_selector(model, selector)
-    assert artifact.load(model).selector.relative_cost_k[3] == LengthCost(0.2, 0.08)
+    assert Translator.load(model, engine="torch", device="cpu").selector.relative_cost_k[3] == LengthCost(0.2, 0.08)

@@ -25,7 +25,7 @@ CONFIGS = [
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.fixture(scope="module")

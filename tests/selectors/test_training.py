@@ -16,6 +16,7 @@ from anydepth import progress
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import translate_every_depth
+from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import save_selector
 from anydepth.selectors.network import DEFAULTS, PAPER, SelectorConfig
@@ -31,7 +32,7 @@ LABELS = PAPER.model_copy(update={"steps": 250, "layers": 1, "heads": 2, **SMALL
 
 @pytest.fixture(scope="module")
 def translator(toy_run):
-    return anydepth.load(toy_run)
+    return anydepth.load(toy_run, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,9 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
 
 def test_the_model_itself_is_not_trained(translator, tables, tmp_path, toy_run):
     fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
-    assert artifact.load(toy_run).fingerprint == artifact.Translator.fingerprint.func(translator)
+    assert Translator.load(toy_run, engine="torch", device="cpu").fingerprint == artifact.Translator.fingerprint.func(
+        translator
+    )
     assert all(p.grad is None for p in translator.model.parameters())
 
 
@@ -192,7 +195,7 @@ def test_a_table_of_real_translations_to_auto(translator, toy_run, tmp_path):
     selector, _ = fit_selector(translator, table, COSTS, config, tmp_path / "run", table)
     model = Path(shutil.copytree(toy_run / "model", tmp_path / "model"))
     save_selector(model, selector)
-    found = anydepth.load(model).hypotheses(table.sources, depth="auto")
+    found = anydepth.load(model, engine="torch").hypotheses(table.sources, depth="auto")
     assert {best[0].depth for best in found} <= {*table.depths, ""}
     for row, (best, *_) in enumerate(found):
         if best.depth:

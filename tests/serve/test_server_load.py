@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
     words = ["chat", "chien", "oiseau"]
     texts = [f"le {a} voit un {b}{' et mange ici' * k}." for a in words for b in words for k in range(4)]
     depths = ["1-1", "1-2", "2-1", "2-2"]
-    translator = package.load(measured_run)
+    translator = package.load(measured_run, engine="torch")
     expected = {(text, d): translator.translate([text], depth=d)[0] for text in texts for d in depths}
     wrong = []
 

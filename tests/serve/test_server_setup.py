@@ -95,7 +95,7 @@ def test_several_language_pairs(two_targets_run):
 
 
 def test_a_classifier(by_mi_run):
-    classifier = package.load(by_mi_run)
+    classifier = package.load(by_mi_run, engine="torch")
     with serving(by_mi_run, "--workers", 2) as served:
         text = "a good film , really good"
         expected, words = classifier.explain(text)
@@ -116,7 +116,7 @@ def test_a_classifier(by_mi_run):
 
 
 def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
-    there = package.load(toy_run)
+    there = package.load(toy_run, engine="torch")
     tensors = {name: value.detach() for name, value in there.model.named_parameters()}
     languages = ("pt-BR", "en")
     artifact.save(tmp_path / "model", there.model.config, tensors, there.tokenizer, there.menu, languages, {})
@@ -142,7 +142,7 @@ def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
         (["--depth", "auto"], ["no selector for auto"]),
         (["--budget", "20ms"], ["run `anydepth sweep`"]),
         (["--host", "a..b"], ["cannot serve on a..b"]),
-        (["--engine", "ctranslate2", "--quantize", "int3"], ["no type int3"]),
+        (["--engine", "ctranslate2", "--quantize", "int3"], ["no compute type int3"]),
         (["--api-keys", os.devnull], ["no key in it"]),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_sample_without_a_sentence(here, toy_run, tmp_path):
 
 
 def test_a_depth_that_the_engine_cannot_run_is_left_out(toy_run, tmp_path):
-    there = package.load(toy_run)
+    there = package.load(toy_run, engine="torch")
     tensors = {name: value.detach() for name, value in there.model.named_parameters()}
     menu = DepthMenu.of([*(entry.subnetwork for entry in there.menu), SubNetwork.words(2, 2)])
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), there.tokenizer)

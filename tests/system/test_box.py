@@ -11,7 +11,7 @@ from conftest import anydepth
 from safetensors.torch import load_file
 
 import anydepth as package
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.evaluate.metrics import score
 from anydepth.export.sample import find_sample
 
@@ -63,7 +63,7 @@ def test_it_is_in_the_package_that_is_installed(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "installed", "."], cwd=tree, check=True)
     script = f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r})\n"
-    script += "import anydepth; from anydepth.artifact.bundled import bundled_model\n"
+    script += "import anydepth; from anydepth.artifact import bundled_model\n"
     script += "print(anydepth.__file__, bundled_model())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     module, model = map(Path, done.stdout.split())

@@ -56,7 +56,7 @@ def test_calibrate_then_a_budget(model, files, environment):
     assert [row.split()[0] for row in rows[:4]] == ["1-1", "1-2", "2-1", "2-2"]
     assert any("*" in row for row in rows[:4])
     assert f"stored in {model / NAME}" in done.stderr.decode()
-    translator = package.load(model)
+    translator = package.load(model, engine="torch")
     found = find(model, translator.fingerprint, device="cpu", threads=1, beam=1)
     assert found.conditions.reference_file == "dev.en"
     assert [f"{one.quality['bleu']:.2f}" for one in found.depths.values()] == [row.split()[1] for row in rows[:4]]
@@ -106,7 +106,7 @@ def test_a_read_only_model_is_calibrated_in_the_cache(model, files, environment,
         model.chmod(0o755)
     assert done.returncode == 0, done.stderr
     assert not (model / NAME).exists()
-    fingerprint = package.load(model).fingerprint
+    fingerprint = package.load(model, engine="torch").fingerprint
     stored = tmp_path / "cache" / "anydepth" / "calibration" / f"{fingerprint}.json"
     assert f"stored in {stored}" in done.stderr.decode()
     assert len(records(stored)) == 1

@@ -31,7 +31,7 @@ def model(toy_run, tmp_path_factory) -> Path:
         depth["quality"] = {"bleu": 20.0 + n + 4 * m}
     menu["measured_on"] = {"reference": "dev.en", "batch_size": 32}
     (folder / "depths.json").write_text(json.dumps(menu))
-    translator = package.load(folder)
+    translator = package.load(folder, engine="torch")
     network = DepthPredictor(SelectorConfig(), translator.model, 4)
     read = Reader(translator.model, translator.tokenizer, encoder=False)
     selector = LearnedSelector(network, read, DEPTHS, COSTS, 8.0, points=[])

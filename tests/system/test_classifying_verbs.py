@@ -36,7 +36,7 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     asked = ("classify", by_mi_run, "--scale", 0.7, "--batch-size", 7)
     done = anydepth(*asked, stdin=("\n".join(lines) + "\n").encode(), fresh=True)
     assert done.returncode == 0, done.stderr
-    expected = package.load(by_mi_run).classify(lines, scale=0.7, batch_size=7)
+    expected = package.load(by_mi_run, engine="torch").classify(lines, scale=0.7, batch_size=7)
     assert done.stdout.decode() == "".join(f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}\n" for o in expected)
 
 
@@ -120,7 +120,7 @@ def test_evaluate_leaves_a_report_and_its_figures_in_the_model(copied, labelled_
     assert {path.name for path in out.iterdir()} == {
         "evaluation.json", "index.html", "accuracy-depth.png", "speed-batch.png",
     }  # fmt: skip
-    entry = package.load(copied).menu["3-0-words"]
+    entry = package.load(copied, engine="torch").menu["3-0-words"]
     assert entry.quality == {"accuracy": pytest.approx(100 * right / 90)}
     assert entry.cost["depth"] == pytest.approx(system["mean_depth"]["mean"])
     assert entry.cost["seconds_per_text"] == system["seconds_per_text"]["1"]["mean"]
@@ -190,7 +190,7 @@ def test_explain_shows_words_with_their_depths(by_mi_run, tmp_path, here):
     done = here("explain", by_mi_run, text, *options)
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
-    found, words = package.load(by_mi_run).explain(text)
+    found, words = package.load(by_mi_run, engine="torch").explain(text)
     assert "".join(word.text for word in words).strip() == text
     depths = " ".join(str(word.depth) for word in words)
     own = said[said.index("\nrun: ") :].splitlines()

@@ -29,7 +29,7 @@ def test_translate_gives_a_line_for_a_line(toy_run):
     done = anydepth("translate", toy_run, "--depth", "2-1", stdin=LINES, fresh=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().split("\n")
-    assert lines == [*package.load(toy_run).translate(LINES.decode().split("\n")[:-1], depth="2-1"), ""]
+    assert lines == [*package.load(toy_run, engine="torch").translate(LINES.decode().split("\n")[:-1], depth="2-1"), ""]
     assert lines[0] == "the cat sleeps."
     assert lines[2] == ""
 
@@ -138,7 +138,7 @@ def test_sweep_leaves_a_report_and_the_figures_in_the_menu(toy_run, tmp_path, te
     assert [row["depth"] for row in data["models"][0]["depths"]] == ["1-1", "1-2", "2-1", "2-2"]
     for name in ("index.html", "bleu.png", "time.png", "quality-time.png"):
         assert (tmp_path / "report" / name).stat().st_size > 1000
-    entry = package.load(model).menu["1-1"]
+    entry = package.load(model, engine="torch").menu["1-1"]
     assert entry.quality["bleu"] > 50
     assert entry.cost["seconds_per_sentence"] > 0
     assert "| 1-1 |" in (model / "README.md").read_text()

@@ -13,13 +13,14 @@ from conftest import anydepth, assert_one_line, write_corpus
 
 from anydepth.artifact import model as artifact
 from anydepth.evaluate.metrics import score
+from anydepth.infer.translator import Translator
 
 pytestmark = pytest.mark.slow
 
 
 def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
     """The run's model with its weights disturbed: as if trained worse, from another seed."""
-    there = artifact.load(run)
+    there = Translator.load(run, engine="torch", device="cpu")
     generator = torch.Generator().manual_seed(seed)
     tensors = {
         name: p.detach() + noise * torch.randn(p.shape, generator=generator) * p.detach().std(correction=0)

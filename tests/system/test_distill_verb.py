@@ -114,7 +114,7 @@ def test_a_finished_run_is_not_done_again(command, whole, tmp_path, here):
 
 def test_something_else_in_the_same_folder_is_refused(command, toy_run, corpus, whole, tmp_path, here):
     out = shutil.copytree(whole, tmp_path / "out")
-    advice = "give the same command to go on, or another --out"
+    advice = "give the same options to go on, or another folder"
     assert_one_line(here(*command, "--out", out, "--beam", 3), "begun with another beam:", advice)
     assert_one_line(here(*command, "--out", out, "--reference", corpus[1]), "another reference, nbest:", advice)
     other = tmp_path / "other.fr"
@@ -143,7 +143,7 @@ def test_another_engine_does_not_go_on(command, toy_run, whole, tmp_path, here):
     journal = json.loads((out / "distill.json").read_text())
     (out / "distill.json").write_text(json.dumps({**journal, "finished": False}))
     for other in ([], ["--engine", "torch"], ["--engine", "ctranslate2"]):
-        assert_one_line(here(*small, *other), "begun with another engine:", "give the same command to go on")
+        assert_one_line(here(*small, *other), "begun with another engine:", "give the same options to go on")
     assert here(*small, *quantized).returncode == 0
     assert "engine" not in json.loads((whole / "distill.json").read_text())["identity"]["options"]
     copy = shutil.copytree(whole, tmp_path / "copy")

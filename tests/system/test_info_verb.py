@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
+from anydepth.artifact.folder import LanguagePair
 from anydepth.cli import app
 from anydepth.cli.info import translator_facts
 from anydepth.config import ModelConfig
@@ -22,7 +23,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.remember import remember
 from anydepth.evaluate.sweep import sweep
-from anydepth.infer.languages import LanguagePair
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
 from anydepth.selectors.learned import LearnedSelector, Point, save_selector
@@ -62,7 +63,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
     done = anydepth("info", toy_run, fresh=True)
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     rows = rows_of(text)
     assert rows["model"] == str(toy_run / "model")
     assert rows["languages"] == "fr to en"
@@ -83,7 +84,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
 
 def test_json_has_the_same(toy_run: Path) -> None:
     facts = json.loads(shown(toy_run, "--json"))
-    translator = artifact.load(toy_run)
+    translator = Translator.load(toy_run, engine="torch", device="cpu")
     assert facts == translator_facts(translator)
     assert facts["parameters"] == translator.parameters("2-2")
     assert facts["bytes_in_memory"] == 4 * facts["parameters"]
@@ -95,7 +96,7 @@ def test_json_has_the_same(toy_run: Path) -> None:
 
 
 def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
-    translator = artifact.load(copy)
+    translator = Translator.load(copy, engine="torch", device="cpu")
     sources, references = zip(*toy_pairs(12, 5), strict=True)
     result = sweep({"toy": translator}, sources, references, repeats=1, source_name="test.fr", console=QUIET)
     assert remember(translator, result, console=QUIET)
@@ -113,7 +114,7 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
 
 
 def test_a_selector_is_named(copy: Path) -> None:
-    translator = artifact.load(copy)
+    translator = Translator.load(copy, engine="torch", device="cpu")
     network = DepthPredictor(SelectorConfig(kind="values"), translator.model, 4)
     reader = Reader(translator.model, translator.tokenizer, encoder=False)
     selector = LearnedSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[Point(2.5, 0.5, 30.0, 50.0)])
@@ -133,11 +134,11 @@ def test_a_selector_is_named(copy: Path) -> None:
 )
 def test_layers_that_share_weights(toy_run: Path, tmp_path: Path, shared: object, said: str) -> None:
     config = ModelConfig.model_validate({**SIZES, "encoder_layers": 4, "decoder_layers": 1, "encoder_shared": shared})
-    tokenizer = artifact.load(toy_run).tokenizer
+    tokenizer = Translator.load(toy_run, engine="torch", device="cpu").tokenizer
     rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(4, 1))))
     assert rows["encoder"] == said
     assert rows["decoder"] == "1 layer"
-    assert rows["parameters"].startswith(f"{artifact.load(tmp_path / 'model').parameters():,},")
+    assert rows["parameters"].startswith(f"{artifact.load_model(tmp_path / 'model').parameters():,},")
 
 
 def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMenu, **more: Any) -> Path:
@@ -149,7 +150,7 @@ def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMen
 
 
 def test_unusual_layers_are_named(toy_run: Path, tmp_path: Path) -> None:
-    tokenizer = artifact.load(toy_run).tokenizer
+    tokenizer = Translator.load(toy_run, engine="torch", device="cpu").tokenizer
     config = ModelConfig(**SIZES, encoder_layers=1, decoder_layers=1, norm="none", residual="rezero")
     rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(1, 1))))
     assert rows["layers"] == "norm none, residual rezero"
@@ -158,7 +159,7 @@ def test_unusual_layers_are_named(toy_run: Path, tmp_path: Path) -> None:
 
 
 def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
-    tokenizer = artifact.load(toy_run).tokenizer
+    tokenizer = Translator.load(toy_run, engine="torch", device="cpu").tokenizer
     config = ModelConfig(**SIZES, encoder_layers=2, decoder_layers=0)
     menu = DepthMenu.of([SubNetwork((0,), ()), SubNetwork((0, 1), ())])
     text = shown(save(tmp_path / "one", config, tokenizer, menu, languages=("fr", "fr")))
@@ -180,9 +181,9 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     own = DepthMenu([*DepthMenu.of([SubNetwork((0,), ())], "fr-fr"), *DepthMenu.of([SubNetwork((1,), ())], "en-en")])
     text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
     assert rows_of(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
-    with pytest.raises(UserError, match=r"choose one, for instance with --from fr"):
-        artifact.load(tmp_path / "own").between()
-    assert artifact.load(tmp_path / "own").between("en").pair == "en-en"
+    with pytest.raises(UserError, match=r"choose one, for instance with source_language=.fr."):
+        Translator.load(tmp_path / "own", engine="torch", device="cpu").between()
+    assert Translator.load(tmp_path / "own", engine="torch", device="cpu").between("en").pair == "en-en"
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
 from typer.testing import CliRunner
 
-from anydepth.artifact import model as artifact
 from anydepth.cli import app
+from anydepth.infer.translator import Translator
 
 PAIRS = toy_pairs(10, 6)
 TEXTS = "".join(f"{source}\n" for source, _ in PAIRS).encode()
@@ -69,7 +69,7 @@ def test_figures_of_each_language(model: Path, tmp_path: Path) -> None:
     assert list(facts["pairs"]) == ["fr-en", "fr-loud"]
     assert facts["pairs"]["fr-loud"]["default_depth"] == "2-2"
     assert facts["pairs"]["fr-loud"]["measured_on"]["reference"] == "loud"
-    menu = artifact.load(model).menu
+    menu = Translator.load(model, engine="torch", device="cpu").menu
     rows = [(one["pair"], one["depth"], one["bleu"]) for one in facts["depths"]]
     assert rows == [
         (pair, name, menu.of_pair(pair)[name].quality["bleu"])

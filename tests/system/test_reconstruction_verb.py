@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ import torch
 from conftest import WORDS, anydepth, assert_one_line, run_recipe, toy_pairs, write_corpus
 from made_checkpoints import make_checkpoint
 
-from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.infer.translator import Translator
@@ -64,7 +64,7 @@ def test_a_model_that_fills_in_is_used_as_it_is(table, texts, tmp_path, here):
     assert (first.values, first.texts) == (again.values, again.texts)
     assert again.facts["steps"] == 0
     # and each occurrence has what the model says of it
-    filler = artifact.load(run)
+    filler = Translator.load(run, engine="torch", device="cpu")
     (one,) = reconstruct(filler.model, filler.tokenizer, [filler.as_read(filler.tokenizer.encode(TEXTS[4]))])
     assert one.words == TEXTS[4].split()
     assert first.texts[text_key(one.words)] == tuple(one.depths(0.1).tolist())
@@ -93,7 +93,7 @@ def test_layers_spread_over_the_stack_are_no_exits(texts, tmp_path, here):
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
     run_recipe(tmp_path / "recipe.yaml", tmp_path / "dropped")
-    assert len(artifact.load(tmp_path / "dropped").menu) == 4
+    assert len(Translator.load(tmp_path / "dropped", engine="torch", device="cpu").menu) == 4
     asked = ("--train", texts, "--plain", "--encoder", tmp_path / "dropped", "--sample", 2)
     done = here(*RECONSTRUCTION, *asked, *SIZES, "--out", tmp_path / "d.json")
     assert done.returncode == 0, done.stderr
@@ -198,7 +198,7 @@ def by_word_run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(by_word_run) -> Translator:
-    return artifact.load(by_word_run)
+    return Translator.load(by_word_run, engine="torch", device="cpu")
 
 
 def test_it_translates(translator):
@@ -232,14 +232,13 @@ def test_words_go_deeper_or_shallower(translator):
     with pytest.raises(UserError, match="cannot be scaled by 0"):
         translator.translate([text], scale=0.0)
     with pytest.raises(UserError, match="no depths of words"):
-        artifact.load(GOLDEN).translate([text], scale=2.0)
+        Translator.load(GOLDEN, engine="torch", device="cpu").translate([text], scale=2.0)
 
 
 def test_the_table_is_part_of_what_a_model_is_known_by(translator):
-    other = artifact.load(translator.folder)
+    other = Translator.load(translator.folder, engine="torch", device="cpu")
     assert other.fingerprint == translator.fingerprint
-    changed = artifact.load(translator.folder)
-    changed.token_depths = changed.token_depths.changed(scale=2.0)
+    changed = replace(translator.loaded, token_depths=translator.token_depths.changed(scale=2.0))
     assert changed.fingerprint != translator.fingerprint
 
 
@@ -260,7 +259,7 @@ def test_teachers(by_word_run, tmp_path):
         with pytest.raises(UserError, match=words):
             run_recipe(recipe, tmp_path / "run", f"teacher={teacher}", *settings)
     run_recipe(recipe, tmp_path / "run", f"teacher={{model: {GOLDEN}, method: rkd}}", *settings)
-    assert artifact.load(tmp_path / "run").menu.names == ["2-2-words"]
+    assert Translator.load(tmp_path / "run", engine="torch", device="cpu").menu.names == ["2-2-words"]
 
 
 def test_verbs_of_models_that_translate(by_word_run, tmp_path, here):

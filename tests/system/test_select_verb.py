@@ -118,7 +118,7 @@ def test_the_same_command_again_reuses_its_work(selected, files, environment):
     assert "calibrat" not in said
     assert (run / "model-select" / "table" / "scores.safetensors").stat().st_mtime_ns == written
     after = record_of(run / "model-select")
-    assert package.load(run).selector.kind == after["result"]["saved"]["kind"]
+    assert package.load(run, engine="torch").selector.kind == after["result"]["saved"]["kind"]
     assert after["key"] == before["key"]
     for one, other in zip(before["result"]["curves"], after["result"]["curves"], strict=True):
         assert [point["bleu"] for point in one["points"]] == pytest.approx([point["bleu"] for point in other["points"]])
@@ -141,7 +141,7 @@ def test_other_sentences_are_translated_anew_and_a_dev_set_too(selected, place, 
 
 def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "PIECE", 8)
-    translator = package.load(toy_run)
+    translator = package.load(toy_run, engine="torch")
     pairs = toy_pairs(20, seed=51)
     sample = Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), "dev.fr", "dev.en")
     options = {"beam": 1, "batch_size": 8}
@@ -165,13 +165,13 @@ def test_lines_that_cannot_be_translated_are_left_out(toy_run, tmp_path, caplog,
     source, reference = tmp_path / "a.fr", tmp_path / "a.en"
     source.write_text(f"le chat dort.\n\nun chien.\n{'le chat ' * 100}\nici.\n")
     reference.write_text("the cat sleeps.\nnothing\n\nlong\nhere.\n")
-    sample = read_sample(package.load(toy_run), source, reference)
+    sample = read_sample(package.load(toy_run, engine="torch"), source, reference)
     assert sample.sources == ("le chat dort.", "ici.")
     assert sample.references == ("the cat sleeps.", "here.")
     assert "3 lines left out" in caplog.text
     reference.write_text("\n" * 5)
     with pytest.raises(UserError, match="no line that can be translated"):
-        read_sample(package.load(toy_run), source, reference)
+        read_sample(package.load(toy_run, engine="torch"), source, reference)
 
 
 def test_bad_input_is_one_line(selected, files, environment, tmp_path):

@@ -13,11 +13,12 @@ from conftest import assert_one_line, made_once, run_recipe, weights_of
 from made_checkpoints import make_checkpoint
 
 import anydepth
-from anydepth.artifact import model as artifact
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.evaluate.run_log import read_log
 from anydepth.files import sha256_of
+from anydepth.infer.classifier import Classifier
+from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.train.base_models import Start
 from anydepth.word_depths.table import WordDepths
@@ -84,7 +85,7 @@ def runs(labelled_recipe, tmp_path_factory) -> dict[str, Path]:
 
 def accuracy(run: Path, **options: object) -> float:
     texts, labels = zip(*made_texts(100, seed=2), strict=True)
-    found = anydepth.load(run).classify(texts, **options)
+    found = anydepth.load(run, engine="torch").classify(texts, **options)
     return sum(one.label == label for one, label in zip(found, labels, strict=True)) / len(labels)
 
 
@@ -98,7 +99,7 @@ def accuracy(run: Path, **options: object) -> float:
     ],
 )
 def test_each_learns_to_tell_the_label_at_each_of_its_depths(runs, name, depths):
-    assert anydepth.load(runs[name]).menu.names == depths
+    assert anydepth.load(runs[name], engine="torch").menu.names == depths
     for depth in depths:
         assert accuracy(runs[name], depth=depth) >= 0.95
     *_, last = (one for one in read_log(runs[name]) if one["kind"] == "valid")
@@ -106,7 +107,7 @@ def test_each_learns_to_tell_the_label_at_each_of_its_depths(runs, name, depths)
 
 
 def test_words_that_tell_the_label_run_fewer_layers(runs):
-    model = anydepth.load(runs["word-depths"])
+    model = anydepth.load(runs["word-depths"], engine="torch")
     found, words = model.explain("the film was great and it was awful")
     depths = {word.text.strip(): word.depth for word in words}
     assert max(depths["great"], depths["awful"]) < min(depths["film"], depths["it"])
@@ -115,14 +116,14 @@ def test_words_that_tell_the_label_run_fewer_layers(runs):
 
 
 def test_the_unit_ends_early_where_one_layer_is_enough(runs):
-    found = anydepth.load(runs["halting"]).classify([text for text, _ in made_texts(50, seed=3)])
+    found = anydepth.load(runs["halting"], engine="torch").classify([text for text, _ in made_texts(50, seed=3)])
     assert sum(one.depth for one in found) / 50 < 2
 
 
 def test_results_do_not_depend_on_batches(runs):
     texts = [text for text, _ in made_texts(40, seed=4)] + ["", "unheard-of words 日本", "great " * 100]
     for name in ("word-depths", "halting", "vanilla"):
-        model = anydepth.load(runs[name])
+        model = anydepth.load(runs[name], engine="torch")
         together = model.classify(texts)
         for text, one in zip(texts, together, strict=True):
             (alone,) = model.classify([text])
@@ -137,18 +138,20 @@ def test_results_do_not_depend_on_batches(runs):
 def test_scale_makes_words_deeper_or_shallower(runs):
     texts = [text for text, _ in made_texts(20, seed=5)]
     for name in ("word-depths", "halting"):
-        model = anydepth.load(runs[name])
+        model = anydepth.load(runs[name], engine="torch")
         shallow, own, deep = ([one.computed for one in model.classify(texts, scale=by)] for by in (0.01, None, 100))
         tokens = [len(source) for source in model.read(texts)]
         assert shallow == tokens
         assert deep == [3 * count for count in tokens]
         assert sum(shallow) <= sum(own) < sum(deep)
-    plain = anydepth.load(runs["vanilla"]).classify(texts)
+    plain = anydepth.load(runs["vanilla"], engine="torch").classify(texts)
     assert [one.computed for one in plain] == [3 * count for count in tokens]
 
 
 def test_what_has_no_effect_is_refused(runs):
-    by_word, halting, plain = (anydepth.load(runs[name]) for name in ("word-depths", "halting", "vanilla"))
+    by_word, halting, plain = (
+        anydepth.load(runs[name], engine="torch") for name in ("word-depths", "halting", "vanilla")
+    )
     for model, options, words in (
         (plain, {"scale": 2.0}, "all words run all layers"),
         (halting, {"scale": 2.0, "depth": "3-0"}, "all words run all layers"),
@@ -172,7 +175,7 @@ def test_lambda_of_a_reconstructed_table(labelled_recipe, tmp_path):
     run_recipe(labelled_recipe, tmp_path / "run", objective, *SHORT)
     (tmp_path / "depths.json").unlink()  # the run has its own
     run_recipe(labelled_recipe, tmp_path / "run", objective, *SHORT, "train.steps=3")
-    model = anydepth.load(tmp_path / "run")
+    model = anydepth.load(tmp_path / "run", engine="torch")
     depths = [model.classify(["the film was great"], lambda_=by)[0].depth for by in (None, 0.0, 0.1, 0.2)]
     assert depths == [1.0, 3.0, 2.0, 1.0]
 
@@ -204,7 +207,7 @@ for folder in {folders}:
         print(one.label, f"{{one.probability:.4f}}", one.computed)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    found = [one for folder in folders for one in anydepth.load(folder).classify(texts)]
+    found = [one for folder in folders for one in anydepth.load(folder, engine="torch").classify(texts)]
     expected = [f"{one.label} {one.probability:.4f} {one.computed}" for one in found]
     assert done.stdout.splitlines() == expected, done.stderr
 
@@ -246,15 +249,15 @@ def damaged(run: Path, folder: Path, change: str) -> Path:
 def test_a_damaged_folder_is_refused_in_one_line(runs, tmp_path, change, words):
     folder = damaged(runs["word-depths"], tmp_path / "model", change)
     with pytest.raises(UserError, match=words) as refused:
-        anydepth.load(folder)
+        anydepth.load(folder, engine="torch")
     assert len(str(refused.value).splitlines()) == 1
 
 
 def test_each_kind_is_refused_where_the_other_is_wanted(runs):
     with pytest.raises(UserError, match="classifies texts"):
-        artifact.load(runs["vanilla"])
+        Translator.load(runs["vanilla"], engine="torch", device="cpu")
     with pytest.raises(UserError, match="does not classify"):
-        artifact.load_classifier(GOLDEN)
+        Classifier.load(GOLDEN, device="cpu")
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(labelled_recipe, tmp_path):
@@ -296,15 +299,15 @@ def test_starting_from_another_classifier(runs, labelled_recipe, tmp_path):
     other = write_texts(tmp_path / "other.tsv", made_texts(300, ("bad", "good")))
     settings = [f"init_from={runs['vanilla']}", f"data.train={{labelled: {other}}}", "model={}", *SHORT]
     run_recipe(labelled_recipe, tmp_path / "run", *settings, BY_WORD)
-    model = anydepth.load(tmp_path / "run")
+    model = anydepth.load(tmp_path / "run", engine="torch")
     assert model.labels == ("bad", "good")
     assert model.menu.names == ["3-0-words"]
     run_recipe(labelled_recipe, tmp_path / "unit", *settings, "objective={name: halting}")
-    assert anydepth.load(tmp_path / "unit").model.halting is not None
+    assert anydepth.load(tmp_path / "unit", engine="torch").model.halting is not None
     settings[2] = "model={encoder_layers: 2}"
     run_recipe(labelled_recipe, tmp_path / "fewer", *settings, "train.rate=1.0e-7")
     begun, fewer = weights_of(runs["vanilla"]), weights_of(tmp_path / "fewer")
-    assert anydepth.load(tmp_path / "fewer").menu.names == ["2-0"]
+    assert anydepth.load(tmp_path / "fewer", engine="torch").menu.names == ["2-0"]
     name = "encoder.layers.1.attention_qkv.weight"
     torch.testing.assert_close(fewer[name], begun[name], atol=1e-5, rtol=0)
     assert not any(name.startswith("encoder.layers.2.") for name in fewer)
@@ -325,7 +328,7 @@ def test_starting_from_a_pre_trained_encoder(labelled_recipe, tmp_path):
     folder = tmp_path / "run" / "model"
     assert (folder / "tokenizer.json").exists()
     assert not (folder / "tokenizer.model").exists()
-    model = anydepth.load(folder)
+    model = anydepth.load(folder, engine="torch")
     found, words = model.explain("The film was GREAT!")
     assert [word.text.strip().lower() for word in words] == ["the", "film", "was", "great", "!"]
     assert found.label in model.labels
@@ -341,7 +344,7 @@ def test_a_wrong_table_does_not_spoil_the_run(labelled_recipe, tmp_path):
     WordDepths("mi", 3, {"the": (1.0,)}).save(tmp_path / "three.json")
     objective = f"objective={{name: word-depths, depths: {tmp_path / 'three.json'}}}"
     run_recipe(labelled_recipe, tmp_path / "run", objective, *SHORT)
-    assert anydepth.load(tmp_path / "run").explain("the film")[1][0].depth == 1
+    assert anydepth.load(tmp_path / "run", engine="torch").explain("the film")[1][0].depth == 1
 
 
 @pytest.mark.parametrize(
@@ -397,7 +400,7 @@ def test_several_folds(labelled_recipe, toy_recipe, tmp_path, here):
 
 
 def test_a_text_is_cut_where_it_was_cut_in_training(runs):
-    classifier = anydepth.load(runs["vanilla"])
+    classifier = anydepth.load(runs["vanilla"], engine="torch")
     record = json.loads((runs["vanilla"] / "model" / "config.json").read_text("utf-8"))
     assert classifier.longest_source == record["max_tokens"] < record["model"]["max_length"] - 1
     long = " ".join(["film"] * 500)

@@ -28,7 +28,7 @@ FLEXIBLE = "objective={name: flexible, encoder_tasks: 1, decoder_tasks: 1}"
 def test_every_depth_of_the_menu_translates(toy_recipe, tmp_path, objective, depths, right_at_least):
     changes = [f"objective={objective}", "model.encoder_layers=4", "model.dropout=0", "train.rate=5.0e-3"]
     run_recipe(toy_recipe, tmp_path / "run", *changes)
-    translator = anydepth.load(tmp_path / "run")
+    translator = anydepth.load(tmp_path / "run", engine="torch")
     assert len(translator.menu) == depths
     pairs = toy_pairs(40, seed=77)
     for entry in translator.menu:
@@ -44,7 +44,7 @@ def test_training_starts_from_the_weights_and_the_tokenizer_of_a_model(toy_recip
     before, after = weights_of(toy_run), weights_of(run)
     for name, value in before.items():
         torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
-    assert anydepth.load(run).menu.names == ["1-1", "1-2", "2-1", "2-2"]
+    assert anydepth.load(run, engine="torch").menu.names == ["1-1", "1-2", "2-1", "2-2"]
     assert str(tmp_path) not in (run / "model" / "README.md").read_text()
 
 
@@ -54,7 +54,7 @@ def test_the_model_section_comes_from_the_start_where_the_recipe_has_none(toy_re
         "".join(line for line in text.splitlines(True) if not line.startswith("model:"))
     )
     run_recipe(tmp_path / "short.yaml", tmp_path / "run", *SHORT, f"init_from={toy_run}", "model.dropout=0.3")
-    config = anydepth.load(tmp_path / "run").model.config
+    config = anydepth.load(tmp_path / "run", engine="torch").model.config
     assert (config.width, config.encoder_layers, config.dropout) == (32, 2, 0.3)
 
 
@@ -136,7 +136,7 @@ def test_layerdrop_draws_for_every_accumulated_batch(toy_recipe, tmp_path):
 def test_a_prime_depth_is_trained_with_a_warning(toy_recipe, tmp_path):
     said = run_recipe(toy_recipe, tmp_path / "run", *SHORT, "model.encoder_layers=5", FLEXIBLE)
     assert "encoder layers: 5 is prime, so its only depths are 1 and 5: use a number" in said
-    assert anydepth.load(tmp_path / "run").menu.names == ["1-1", "1-2", "5-1", "5-2"]
+    assert anydepth.load(tmp_path / "run", engine="torch").menu.names == ["1-1", "1-2", "5-1", "5-2"]
 
 
 def test_the_sub_words_of_another_model_can_be_used(toy_recipe, toy_run, tmp_path):

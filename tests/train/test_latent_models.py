@@ -60,7 +60,7 @@ def right(translator, depth=None, count=40):
 
 
 def test_a_pruned_model_is_the_default_and_translates(latent_run):
-    translator = anydepth.load(latent_run)
+    translator = anydepth.load(latent_run, engine="torch")
     assert translator.menu.names == ["2-2", "2-4-soft"]
     assert translator.menu[None].name == "2-2"
     assert right(translator) >= 30
@@ -68,14 +68,14 @@ def test_a_pruned_model_is_the_default_and_translates(latent_run):
 
 
 def test_info_says_which_layers_they_are(latent_run, here):
-    layers = anydepth.load(latent_run).menu["2-2"].subnetwork.decoder
+    layers = anydepth.load(latent_run, engine="torch").menu["2-2"].subnetwork.decoder
     said = here("info", latent_run).stdout.decode()
     assert f"decoder {' '.join(str(layer + 1) for layer in layers)} " in said
     assert "all, weighted" in said
 
 
 def test_the_layers_of_the_pruned_model_are_a_folder_of_their_own(latent_run):
-    whole, pruned = anydepth.load(latent_run), anydepth.load(latent_run / "pruned")
+    whole, pruned = anydepth.load(latent_run, engine="torch"), anydepth.load(latent_run / "pruned", engine="torch")
     assert pruned.model.config.decoder_layers == 2
     sources = [source for source, _ in toy_pairs(30, seed=5)]
     assert pruned.translate(sources) == whole.translate(sources, depth="2-2")
@@ -94,7 +94,9 @@ def test_the_finished_gates_are_those_of_the_averaged_checkpoints(toy_recipe, tm
     mean = sum(gates_at(run, step)["logits.decoder"] for step in (6, 8)) / 2
     tau = 2.0 * (0.5 / 2.0) ** (8 / 50)
     wanted, of_the_last = (mean_gate(one[0], tau) for one in (mean, gates_at(run, 8)["logits.decoder"]))
-    found = torch.tensor(anydepth.load(run).menu["2-4-soft"].subnetwork.decoder_weights, dtype=torch.float64)
+    found = torch.tensor(
+        anydepth.load(run, engine="torch").menu["2-4-soft"].subnetwork.decoder_weights, dtype=torch.float64
+    )
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-7)
     assert (found - of_the_last).abs().max() > 1e-5
 
@@ -114,4 +116,4 @@ def test_the_log_tells_of_gates(latent_run):
 def test_an_artifact_has_forgotten_its_gates(latent_run, tmp_path):
     shutil.copytree(latent_run / "model", tmp_path / "model")
     assert not any("logits" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
-    assert right(anydepth.load(tmp_path / "model")) >= 30
+    assert right(anydepth.load(tmp_path / "model", engine="torch")) >= 30

@@ -9,11 +9,13 @@ from conftest import anydepth as command
 from conftest import assert_one_line, run_recipe, weights_of, write_corpus
 
 import anydepth
+from anydepth.artifact.model import load_model
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.run_log import read_log
-from anydepth.selectors.select import check_model
+from anydepth.infer.depths import why_no_selector
+from anydepth.infer.languages import choose_pair
 
 pytestmark = pytest.mark.slow
 
@@ -51,18 +53,17 @@ def test_perplexity_falls(masked_recipe, tmp_path, objective):
 def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
     settings = ["objective={name: latent, encoder_target: 2}", "train.steps=4", *SHORT]
     run_recipe(masked_recipe, tmp_path / "run", *settings)
-    model = anydepth.load(tmp_path / "run")
+    model = load_model(tmp_path / "run")
     assert model.menu.names == ["2-0", "3-0-soft"]
-    assert anydepth.load(tmp_path / "run" / "pruned").model.config.encoder_layers == 2
+    assert load_model(tmp_path / "run" / "pruned").model.config.encoder_layers == 2
     with pytest.raises(UserError, match="does not translate"):
-        model.translate(["le chat"])
+        anydepth.load(tmp_path / "run", engine="torch")
     assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")
     with pytest.raises(UserError, match="an encoder alone"):
-        model.between(target="en")
+        choose_pair(model, target="en")
     with pytest.raises(UserError, match="was not trained on 'en'; it has: fr"):
-        model.between("en")
-    with pytest.raises(UserError, match="an encoder alone"):
-        check_model(model)
+        choose_pair(model, "en")
+    assert "an encoder alone" in why_no_selector(model)
     assert model.languages == ("fr", "fr")
     assert "- sentences read: 3000" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
     done = command("info", tmp_path / "run")

@@ -31,7 +31,7 @@ def assert_same_weights(one, other):
 
 
 def test_a_trained_model_translates_at_every_depth(toy_run):
-    translator = anydepth.load(toy_run)
+    translator = anydepth.load(toy_run, engine="torch")
     assert translator.menu.names == ["1-1", "1-2", "2-1", "2-2"]
     pairs = toy_pairs(40, seed=77)
     for depth in translator.menu.names:

@@ -21,7 +21,7 @@ def held_out(tokenizer, name, tag, pairs):
 
 @pytest.fixture
 def sets(two_targets_run):
-    tokenizer = anydepth.load(two_targets_run).tokenizer
+    tokenizer = anydepth.load(two_targets_run, engine="torch").tokenizer
     loud = [(source, target.upper()) for source, target in toy_pairs(8, 22)]
     return [
         held_out(tokenizer, "fr-en", "<2en>", toy_pairs(8, 21)),
@@ -30,7 +30,7 @@ def sets(two_targets_run):
 
 
 def test_one_pair_is_logged_as_ever(toy_run):
-    plain = anydepth.load(toy_run)
+    plain = anydepth.load(toy_run, engine="torch")
     one = held_out(plain.tokenizer, "fr-en", None, toy_pairs(8, 21))
     validator = TranslationValidator([one], plain.tokenizer, lambda: plain.menu, [])
     assert validator.depths == ["2-2", "1-1"]
@@ -43,7 +43,7 @@ def test_one_pair_is_logged_as_ever(toy_run):
 
 @pytest.mark.slow
 def test_several_pairs_are_logged_one_by_one_and_their_mean_decides(two_targets_run, sets):
-    both = anydepth.load(two_targets_run)
+    both = anydepth.load(two_targets_run, engine="torch")
     found = TranslationValidator(sets, both.tokenizer, lambda: both.menu, ["1-2", "2-2"]).run(both.model)
     for name, digits in (("bleu", 2), ("nll", 4)):
         values = found.values[name]
@@ -61,7 +61,7 @@ def test_several_pairs_are_logged_one_by_one_and_their_mean_decides(two_targets_
 @pytest.mark.slow
 def test_a_menu_that_changes_and_differs_by_pair(two_targets_run, sets):
     """Under names that stay, each validation runs the layers of that moment, and of its pair."""
-    both = anydepth.load(two_targets_run)
+    both = anydepth.load(two_targets_run, engine="torch")
     subs = {"fr-en": SubNetwork.prefix(2, 2), "fr-loud": SubNetwork.prefix(1, 1)}
 
     def menu():
@@ -79,7 +79,7 @@ def test_a_menu_that_changes_and_differs_by_pair(two_targets_run, sets):
 
 @pytest.mark.slow
 def test_depths_are_known_beforehand(two_targets_run, sets):
-    both = anydepth.load(two_targets_run)
+    both = anydepth.load(two_targets_run, engine="torch")
     with pytest.raises(UserError, match="no depth 3-3"):
         TranslationValidator(sets, both.tokenizer, lambda: both.menu, ["3-3"])
 

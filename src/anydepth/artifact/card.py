@@ -33,7 +33,7 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
         f"# {f'{source} to {target}' if translates else source}, {'any depth' if len(menu) > 1 else 'one depth'}",
         _summary(record, menu, len(pairs)),
         *_about(facts),
-        f"```python\nimport anydepth\n\n{_example(menu, pairs, task)}\n```",
+        f"```python\n{_example(menu, pairs, task)}\n```",
         "## Depths",
         *_depth_tables(menu, pairs, task),
         *_data_and_recipe(facts),
@@ -68,12 +68,16 @@ def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
 
 def _example(menu: DepthMenu, pairs: Pairs, task: str) -> str:
     if task != "translation":
-        return 't = anydepth.load("this folder")\nt.model  # an encoder alone'
+        return 'from anydepth.artifact.model import load_model\n\nencoder = load_model("this folder").model'
     chosen = ""
     if len(pairs) > 1:
         source, target = pairs[0]
-        chosen, menu = f'.between("{source}", "{target}")', menu.of_pair(f"{source}-{target}")
-    return f't = anydepth.load("this folder"){chosen}\nt.translate(["..."], depth="{next(iter(menu)).name}")'
+        chosen = f', source_language="{source}", target_language="{target}"'
+        menu = menu.of_pair(f"{source}-{target}")
+    return (
+        "from anydepth import Translator\n\n"
+        f't = Translator.load("this folder"{chosen})\nt.translate("...", depth="{next(iter(menu)).name}")'
+    )
 
 
 def _depth_tables(menu: DepthMenu, pairs: Pairs, task: str) -> list[str]:
@@ -148,13 +152,13 @@ def _classifier_card(record: dict[str, Any], menu: DepthMenu) -> str:
         f"{record['vocabulary']:,}. It classifies texts under {len(labels)} label{'s' if len(labels) > 1 else ''}: "
         f"{', '.join(labels[:SHOWN_LABELS])}{more}."
     )
-    example = 'c = anydepth.load("this folder")\nc.classify(["..."])[0].label'
+    example = 'from anydepth import Classifier\n\nc = Classifier.load("this folder")\nc.classify("...").label'
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         "# Text classification, any depth",
         summary,
         *_about(facts),
-        f"```python\nimport anydepth\n\n{example}\n```",
+        f"```python\n{example}\n```",
         "## Depths",
         *_meanings(record, menu),
         _accuracy_table(menu),

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,6 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import sha256_of
-from anydepth.infer.languages import LanguagePair
 from anydepth.model import Transformer
 from anydepth.word_depths.table import Special
 
@@ -29,6 +29,19 @@ ENCODER_OPTIONS = (
 WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
 FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """The tag is a symbol before every source, by which a model of several target languages knows the one wanted."""
+
+    source: str
+    target: str
+    tag: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
 
 
 class WordRule(BaseModel):

@@ -9,22 +9,25 @@ README.md           the model card
 selector/           the learned choice of a depth for each sentence, where one was trained (selectors/learned.py)
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from anydepth.artifact.card import model_card
 from anydepth.artifact.folder import (
     WEIGHTS,
     WORD_DEPTHS,
     FolderConfig,
+    LanguagePair,
     check_files,
     check_menu,
     check_pairs,
@@ -39,13 +42,82 @@ from anydepth.depth import DepthMenu
 from anydepth.device import choose_device
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, sha256_of, write_atomically
-from anydepth.infer.classifier import Classifier
-from anydepth.infer.languages import LanguagePair
-from anydepth.infer.layout import arrange_for_decoding
-from anydepth.infer.translator import Translator
-from anydepth.selectors.learned import load_selector
+from anydepth.model import Transformer
 from anydepth.tensors import write_tensors
 from anydepth.word_depths.table import TokenDepths, WordDepths
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model folder in memory: a model that translates, one that classifies, or an encoder alone.
+
+    `Translator` and `Classifier` run it; `dataclasses.replace` makes a variant with the same weights.
+    """
+
+    model: Transformer
+    tokenizer: Tokenizer
+    menu: DepthMenu
+    languages: tuple[str, str] = ("source", "target")
+    folder: Path | None = None
+    pairs: tuple[LanguagePair, ...] = ()
+    pair: str | None = None  # the name of the one that was chosen among several
+    tag: str | None = None  # what every source begins with, where there is such a symbol
+    token_depths: TokenDepths | None = None  # where a table says how deep each word goes
+    labels: tuple[str, ...] = ()  # of a model that classifies
+    max_tokens: int | None = None  # at which texts were cut in training
+    checksum: str | None = None  # of the weights' file
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            object.__setattr__(self, "pairs", (LanguagePair(*self.languages, self.tag),))
+
+    @property
+    def kind(self) -> Literal["translator", "classifier", "encoder"]:
+        if self.labels:
+            return "classifier"
+        return "translator" if self.model.config.decoder_layers > 0 else "encoder"
+
+    @property
+    def longest_source(self) -> int:
+        """In subwords, leaving room for what begins and ends a text; no more than a classifier has learnt to read."""
+        opening = len(self.tokenizer.opening)
+        longest = self.model.config.max_length - 1 - opening - (0 if self.tag is None else 1)
+        return longest if self.max_tokens is None else min(longest, self.max_tokens - opening)
+
+    def as_read(self, ids: Sequence[int]) -> list[int]:
+        """The subwords of a text as the encoder reads them. An empty text has no tag: it needs no search."""
+        opening = list(self.tokenizer.opening)
+        if self.tag is not None and ids:
+            tag = self.tokenizer.id_of(self.tag)
+            if tag is None:
+                raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
+            opening.append(tag)
+        return [*opening, *ids, Tokenizer.EOS]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of weights, tokenizer and word depths: two models with the same give the same output at the same
+        layers."""
+        digest = hashlib.sha256(self.tokenizer.to_bytes())
+        config = self.model.config
+        if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
+            digest.update(repr((config.encoder_pattern, config.decoder_pattern)).encode())
+        if config.halting:
+            digest.update(repr(config.halting_confidence).encode())
+        for name, value in self.model.named_parameters():
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        if self.token_depths is not None:
+            digest.update(self.token_depths.to_bytes())
+        return digest.hexdigest()
+
+    def parameters(self, depth: str | None = None) -> int:
+        """How many parameters a depth uses, each counted once."""
+        return sum(p.numel() for p in self.model.parameters_of(self.menu[depth].subnetwork))
+
+    def bytes(self, depth: str | None = None) -> int:
+        """How much memory those take."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
 
 
 def save(
@@ -115,24 +187,8 @@ def short_name(model: Path) -> str:
     return path.parent.name if of_run else path.name
 
 
-def load(path: Path | str, device: str = "cpu") -> Translator:
-    """A Translator from a model folder, or from the folder of a finished run."""
-    found = load_any(path, device)
-    if isinstance(found, Classifier):
-        raise UserError(f"{path} classifies texts: use it with `anydepth classify`, `evaluate` or `explain`")
-    return found
-
-
-def load_classifier(path: Path | str, device: str = "cpu") -> Classifier:
-    """A Classifier from such a folder."""
-    found = load_any(path, device)
-    if isinstance(found, Translator):
-        raise UserError(f"{path} does not classify texts: give a model that was trained on labelled ones")
-    return found
-
-
-def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
-    """Whichever the folder holds."""
+def load_model(path: Path | str, device: str = "cpu") -> LoadedModel:
+    """A model folder, or that of a finished run, whatever kind of model it holds."""
     where = choose_device(device)
     folder = resolve(path)
     try:
@@ -151,12 +207,32 @@ def load_any(path: Path | str, device: str = "cpu") -> Translator | Classifier:
             reason = f"{Path(error.filename).name}: {error.strerror}"
         raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
     arrange_for_decoding(model.to(where).eval())
-    if config.labels:
-        return Classifier(model, tokenizer, menu, config.labels, folder, token_depths, config.max_tokens)
-    # Read when it is first asked for: one that is damaged need not stop those who name a depth.
-    find_selector = partial(load_selector, folder, model, tokenizer, menu, config.files[WEIGHTS])
-    tag = config.pairs[0].tag if len(config.pairs) == 1 else None
-    return Translator(model, tokenizer, menu, config.languages, folder, find_selector, config.pairs, tag, token_depths)
+    return LoadedModel(
+        model,
+        tokenizer,
+        menu,
+        config.languages,
+        folder,
+        config.pairs,
+        tag=config.pairs[0].tag if len(config.pairs) == 1 else None,
+        token_depths=token_depths,
+        labels=config.labels,
+        max_tokens=config.max_tokens,
+        checksum=config.files[WEIGHTS],
+    )
+
+
+def arrange_for_decoding(model: Transformer) -> None:
+    """Store every matrix column by column: same values and shape, and products with few rows run faster on a CPU.
+
+    Decoding one sentence is bound by reading weights; in this order the product of one row streams through them.
+    """
+    if next(model.parameters()).device.type != "cpu":
+        return
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
 
 
 def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> TokenDepths | None:

@@ -48,6 +48,13 @@ app = typer.Typer(
     help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
 )
 SECONDS_TO_BE_ENDED = 5
+FLAGS = {  # of the keyword arguments that messages of the library name
+    **{name: name for name in ("engine", "quantize", "device", "speculate", "shortlist")},
+    "cut_long": "cut-long",
+    "source_language": "from",
+    "target_language": "to",
+}
+KEYWORDS = re.compile(rf'\b({"|".join(FLAGS)})=(?:True|"([^"]*)")')
 OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
 # In the order of --help: under each heading the verbs, each with an example.
@@ -115,7 +122,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        _fail(str(error), said_by_all=True)
+        _fail(_with_flags(str(error)), said_by_all=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
         sys.exit(141)
@@ -138,6 +145,11 @@ def one_line_errors() -> Iterator[None]:
         if not message:  # a bare `anydepth` has printed its help
             sys.exit(2)
         _fail(f"{message} (--help shows what there is)")
+
+
+def _with_flags(message: str) -> str:
+    """What the library says of its keyword arguments, `engine="torch"`, in the words of the command line."""
+    return KEYWORDS.sub(lambda found: f"--{FLAGS[found[1]]}{f' {found[2]}' if found[2] else ''}", message)
 
 
 def _fail(message: str, said_by_all: bool = False) -> NoReturn:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.cli.options import From, ModelOrBundled, Threads, To, depths_of, load_model, results, stderr
 
 if TYPE_CHECKING:

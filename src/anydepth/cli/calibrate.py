@@ -52,8 +52,9 @@ def calibrate(
     from anydepth.selectors.calibration import refuse_newer, save
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    more = {"together": batch_size}
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
+    translator = load_translator(
+        model, device, threads, from_language, to_language, engine, quantize, batch_size=batch_size
+    )
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

@@ -75,12 +75,12 @@ def load_classifier(
     """With another table of word depths if one is given, for use at `depth`."""
     import torch
 
-    from anydepth.artifact import model as artifact
+    from anydepth.infer.classifier import Classifier
     from anydepth.word_depths.table import WordDepths
 
     if threads is not None:
         torch.set_num_threads(threads)
-    classifier = artifact.load_classifier(model, device)
+    classifier = Classifier.load(model, device=device)
     if word_depths is not None:
-        classifier.take_depths(WordDepths.load(word_depths), depth)
+        return classifier.with_word_depths(WordDepths.load(word_depths), depth)
     return classifier

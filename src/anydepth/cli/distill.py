@@ -79,7 +79,7 @@ def distill(
     at = "cpu" if runner == "ray" else device  # there this model only answers questions
     translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    counts = carry_out(translator, source, out, options, reference, stderr, run)
+    counts = carry_out(translator, source, out, options, reference, run)
     if counts.kept:
         corpus = _corpus(*(out / name for name in output_names(translator.languages)))
         if translator.pair is None:

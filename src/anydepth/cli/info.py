@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.cli.options import ModelOrBundled, results
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.classifier import Classifier
-    from anydepth.infer.loaded import LoadedModel
-    from anydepth.infer.translator import Translator
+    from anydepth.artifact.model import LoadedModel
 
 SIDES = ("encoder", "decoder")
 
@@ -25,74 +23,79 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
-    from anydepth.artifact.model import load_any
-    from anydepth.infer.classifier import Classifier
+    from anydepth.artifact.model import load_model
 
-    found = load_any(bundled_model() if model is None else model)
-    facts = _classifier_facts(found) if isinstance(found, Classifier) else translator_facts(found)
+    found = load_model(bundled_model() if model is None else model)
+    facts = _classifier_facts(found) if found.kind == "classifier" else translator_facts(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
-    elif isinstance(found, Classifier):
+    elif found.kind == "classifier":
         _print_classifier(facts, results())
     else:
         _print(facts, results())
 
 
-def translator_facts(translator: "Translator") -> dict[str, Any]:
+def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
+    from anydepth.infer.depths import why_no_selector
+    from anydepth.infer.languages import must_choose
     from anydepth.selectors.calibration import of_machine
 
-    config, menu, folder = translator.model.config, translator.menu, translator.folder
-    views = _views(translator)
+    config, menu, folder = loaded.model.config, loaded.menu, loaded.folder
+    views = _views(loaded)
     return {
         "folder": str(folder),
-        "languages": list(translator.languages) if translator.translates else [translator.languages[0]],
+        "languages": list(loaded.languages) if loaded.kind == "translator" else [loaded.languages[0]],
         "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
-        "vocabulary": translator.tokenizer.vocabulary_size,
+        "vocabulary": loaded.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
         "encoder_weights": _numbered(config.encoder_pattern),
         "decoder_weights": _numbered(config.decoder_pattern),
-        **_sizes(translator),
+        **_sizes(loaded),
         "depths": [_depth(one, name) for one in views for name in one.menu.names],
-        "default_depth": None if translator.must_choose else menu.default.name,
+        "default_depth": None if must_choose(loaded) else menu.default.name,
         "measured_on": menu.measured_on,
-        "selector": _selector(translator),
-        "why_no_selector": translator.why_no_selector,
-        "calibrations": [asdict(one.conditions) for one in of_machine(folder, translator.fingerprint)],
+        "selector": _selector(loaded),
+        "why_no_selector": why_no_selector(loaded),
+        "calibrations": [asdict(one.conditions) for one in of_machine(folder, loaded.fingerprint)],
     }
 
 
-def _views(translator: "Translator") -> "list[Translator]":
+def _views(loaded: "LoadedModel") -> "list[LoadedModel]":
     """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
-    if len(translator.pairs) == 1 or not (translator.translates or translator.must_choose):
-        return [translator]
-    whole = [translator] if translator.menu.measured_on and not translator.must_choose else []
-    return [*whole, *(translator.between(pair.source, pair.target) for pair in translator.pairs)]
+    from anydepth.infer.languages import choose_pair, must_choose
+
+    if len(loaded.pairs) == 1 or not (loaded.kind == "translator" or must_choose(loaded)):
+        return [loaded]
+    whole = [loaded] if loaded.menu.measured_on and not must_choose(loaded) else []
+    return [*whole, *(choose_pair(loaded, pair.source, pair.target) for pair in loaded.pairs)]
 
 
-def _facts_of_pair(translator: "Translator") -> dict[str, Any]:
-    return {"default_depth": translator.menu.default.name, "measured_on": translator.menu.measured_on}
+def _facts_of_pair(loaded: "LoadedModel") -> dict[str, Any]:
+    return {"default_depth": loaded.menu.default.name, "measured_on": loaded.menu.measured_on}
 
 
-def _depth(translator: "Translator", name: str) -> dict[str, Any]:
-    entry = translator.menu[name]
+def _depth(loaded: "LoadedModel", name: str) -> dict[str, Any]:
+    entry = loaded.menu[name]
     return {
-        **({} if translator.pair is None else {"pair": translator.pair}),
+        **({} if loaded.pair is None else {"pair": loaded.pair}),
         "depth": name,
         "encoder": _numbered(entry.subnetwork.encoder),
         "decoder": _numbered(entry.subnetwork.decoder),
         "weighted": entry.subnetwork.is_weighted,
         "by_word": entry.subnetwork.by_word,
-        "parameters": translator.parameters(name),
-        "bytes": translator.bytes(name),
+        "parameters": loaded.parameters(name),
+        "bytes": loaded.bytes(name),
         "bleu": entry.quality.get("bleu"),
         "chrf": entry.quality.get("chrf"),
         "seconds_per_sentence": entry.cost.get("seconds_per_sentence"),
     }
 
 
-def _selector(translator: "Translator") -> dict[str, Any] | None:
+def _selector(loaded: "LoadedModel") -> dict[str, Any] | None:
+    from anydepth.infer.depths import own_selector
+
     try:
-        selector = translator.selector
+        selector = own_selector(loaded)
     except UserError as error:  # all else is as it was
         return {"problem": str(error)}
     if selector is None:
@@ -227,7 +230,7 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def _classifier_facts(classifier: "Classifier") -> dict[str, Any]:
+def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
     config, menu, rule = classifier.model.config, classifier.menu, classifier.token_depths
     return {
         "folder": str(classifier.folder),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -131,23 +131,29 @@ def load_translator(
     target: str | None = None,
     engine: str = "torch",
     quantize: str | None = None,
-    **more: int,
+    *,
+    speculate: bool = False,
+    shortlist: bool = False,
+    batch_size: int = 1,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.engines.auto import on_engine
+    from anydepth.infer.translator import on_engine
 
-    return on_engine(load_model(model, device, threads).between(source, target), engine, threads, quantize, **more)
+    translator = load_model(model, device, threads).between(source, target)
+    return on_engine(
+        translator, engine, threads, quantize, speculate=speculate, shortlist=shortlist, batch_size=batch_size
+    )
 
 
 def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
     """The model for all of its language pairs."""
     import torch
 
-    from anydepth.artifact.model import load
+    from anydepth.infer.translator import Translator
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(bundled_model() if model is None else model, device)
+    return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
 
 
 def load_families(

@@ -12,7 +12,6 @@ from anydepth.cli.options import (
     From,
     Model,
     Threads,
-    load_translator,
     results,
     split_names,
     stderr,
@@ -31,14 +30,20 @@ def perplexity(
     threads: Threads = None,
 ) -> None:
     """Measure every depth of an encoder alone: how well it predicts subwords that are hidden from it."""
+    import torch
+
+    from anydepth.artifact.model import load_model
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth
     from anydepth.evaluate.plain_table import plain_table
+    from anydepth.infer.languages import choose_pair
 
     texts = list(read_lines(text))
-    translator = load_translator(model, device, threads, from_language)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    loaded = choose_pair(load_model(model, device), from_language)
     hidden, found = perplexity_every_depth(
-        translator, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long, console=stderr
+        loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long, console=stderr
     )
     title = f"{text.name}: {len(texts):,} lines, {hidden:,} subwords hidden"
     table = plain_table(results(), title, "depth", "parameters", "perplexity")

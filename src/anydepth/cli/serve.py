@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.cli.options import (
     Beam,
     Device,

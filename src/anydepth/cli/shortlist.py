@@ -24,14 +24,14 @@ def shortlist(
     It comes from a word alignment of at most 20 million pairs of subwords, and is stored in the model folder.
     `--speculate` takes its drafts from it, and `export --to ctranslate2` writes it as vmap.
     """
-    from anydepth.engines.shortlist import build
+    from anydepth.engines.shortlist import build_shortlist
 
     translator = load_model(model, "cpu", None).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate
     if translator.folder is None or translator.pair is not None:
         raise UserError("a shortlist is for a model of one language pair: this one has several")
     with stderr.status("aligning words"):
-        made, covered = build(translator, _pairs(source, target), per_token, always)
+        made, covered = build_shortlist(translator.loaded, _pairs(source, target), per_token, always)
         path = made.save(translator.folder)
     if covered.pairs:
         print(

@@ -31,8 +31,8 @@ from anydepth.cli.options import (
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.hypothesis import Hypothesis
-    from anydepth.infer.translator import Depth, Translator
+    from anydepth.infer.depths import Depth
+    from anydepth.infer.translator import Hypothesis, Translator
 
 
 DepthOrAuto = Annotated[
@@ -92,8 +92,18 @@ def translate(
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
-    more = {"speculate": speculate, "shortlist": shortlist, "together": together}
-    translator = load_translator(model, device, threads, from_language, to_language, engine, quantize, **more)
+    translator = load_translator(
+        model,
+        device,
+        threads,
+        from_language,
+        to_language,
+        engine,
+        quantize,
+        speculate=speculate,
+        shortlist=shortlist,
+        batch_size=together,
+    )
     if speculate and together > 1:
         stderr.print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
@@ -138,7 +148,7 @@ def _choose_depth(
     say: Callable[[str], None],
 ) -> "Depth":
     """What picks the depth: a name, the model's selector, or a budget."""
-    from anydepth.infer.translator import AUTO
+    from anydepth.infer.depths import AUTO
     from anydepth.selectors.budget import AutoWithinBudget, within_budget
 
     if threshold is not None and (depth != AUTO or budget is not None):

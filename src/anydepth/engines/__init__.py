@@ -1,1 +1,1 @@
-"""What runs sub-networks on token ids: PyTorch, the native engine, CTranslate2, ONNX."""
+"""What runs a model: torch, native, CTranslate2 and ONNX. Nothing is imported here."""

@@ -1,54 +1,156 @@
-"""The native engine behind the Translator."""
+"""The native engine: the C++ core of csrc, called through its C interface (csrc/anydepth.h).
+
+Calls let go of the interpreter lock, so that batches run side by side. native_format.py writes what the core reads.
+"""
 
 import ctypes
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
 from itertools import chain, islice
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.engines.base import Candidate, Found, SearchBatch, SearchOptions
 from anydepth.engines.native_format import check_runs, packed
-from anydepth.engines.native_library import (
-    BatchStruct,
-    OptionsStruct,
-    ResultsStruct,
-    SubNetworkStruct,
-    last_error,
-    library,
-)
+from anydepth.engines.shortlist import Shortlist
 from anydepth.errors import UserError
-from anydepth.infer.decoding import Candidate, SearchOptions
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.search import Found
 from anydepth.model import Transformer
 from anydepth.word_depths.table import TokenDepths
 
 Ints = NDArray[np.int32]
+INTERFACE = 1  # of the core, as this file knows it
+_i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
 
-class ShortlistArrays(NamedTuple):
-    """What may follow from a source: `outputs[offsets[i]:offsets[i + 1]]` from its sub-word i, `always` from any."""
+class SubNetworkStruct(ctypes.Structure):
+    _fields_ = (
+        ("encoder", _i32),
+        ("encoder_weights", _f32),
+        ("encoder_layers", ctypes.c_int32),
+        ("decoder", _i32),
+        ("decoder_weights", _f32),
+        ("decoder_layers", ctypes.c_int32),
+    )
 
-    always: Ints
-    offsets: Ints
-    outputs: Ints
+
+class BatchStruct(ctypes.Structure):
+    _fields_ = (
+        ("tokens", _i32),
+        ("starts", _i32),
+        ("depths", _i32),
+        ("limits", _i32),
+        ("sentences", ctypes.c_int32),
+    )
+
+
+class OptionsStruct(ctypes.Structure):
+    _fields_ = (
+        ("beam", ctypes.c_int32),
+        ("nbest", ctypes.c_int32),
+        ("min_length", ctypes.c_int32),
+        ("scores", ctypes.c_int32),
+        ("shortlist", ctypes.c_int32),
+        ("draft_layers", ctypes.c_int32),
+        ("draft_length", ctypes.c_int32),
+        ("length_penalty", ctypes.c_float),
+    )
+
+
+class ResultsStruct(ctypes.Structure):
+    _fields_ = (("tokens", _i32), ("lengths", _i32), ("ended", _i32), ("scores", _f32))
+
+
+class NativeEngine:
+    """One copy of the weights runs every depth. Batches run side by side, a thread each."""
+
+    name, compute_type = "native", "int8"
+
+    def __init__(
+        self,
+        model: Transformer,
+        menu: DepthMenu,
+        threads: int,
+        *,
+        speculate: bool = False,
+        shortlist: Shortlist | None = None,
+        search_shortlist: bool = False,
+    ) -> None:
+        """A `shortlist` is what drafts are taken from; with `search_shortlist` everything is."""
+        check_runs(model.config)
+        self.config, self.menu, self.threads = model.config, menu, threads
+        self.speculate, self.search_shortlist = speculate, search_shortlist
+        self.native = NativeModel(packed(model), shortlist=shortlist)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
+
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        for sub in subs:
+            check_runs(self.config, sub)
+
+    def search(
+        self,
+        subs: Sequence[SubNetwork],
+        batches: Iterable[SearchBatch],
+        options: SearchOptions,
+        token_depths: TokenDepths | None = None,
+    ) -> Iterator[list[Found]]:
+        """A batch alone is done here and now; of several, so many are under way that no thread waits for the next."""
+        self.prepare(subs)
+        coming = iter(batches)
+        first = list(islice(coming, 2))
+        if len(first) < 2 or self.threads == 1:
+            for batch in chain(first, coming):
+                yield [self._search(sub, batch, options, token_depths) for sub in subs]
+            return
+        waiting: deque[list[Future[Found]]] = deque()
+        for batch in chain(first, coming):
+            waiting.append([self._pool.submit(self._search, sub, batch, options, token_depths) for sub in subs])
+            if len(waiting) > 2 * self.threads:
+                yield [one.result() for one in waiting.popleft()]
+        while waiting:
+            yield [one.result() for one in waiting.popleft()]
+
+    def _search(
+        self, sub: SubNetwork, batch: SearchBatch, options: SearchOptions, token_depths: TokenDepths | None
+    ) -> Found:
+        depths = None
+        if sub.by_word:
+            if token_depths is None:
+                raise UserError(
+                    f"depth {sub.name} needs the depths of words, and the model has none: use another depth"
+                )
+            depths = [token_depths.of(source) for source in batch.sources]
+        draft_layers = self.draft_layers(sub) if self.speculate else 0
+        return self.native.search(sub, batch, options, depths, draft_layers, shortlist=self.search_shortlist)
+
+    def draft_layers(self, sub: SubNetwork) -> int:
+        """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
+        own = (sub.encoder, sub.encoder_weights, sub.by_word)
+        found = [
+            len(other.decoder)
+            for other in (entry.subnetwork for entry in self.menu)
+            if (other.encoder, other.encoder_weights, other.by_word) == own and _begins(sub, other)
+        ]
+        return min(found, default=0)
 
 
 class NativeModel:
     """A model in the core's memory. Several threads may search at once."""
 
-    def __init__(self, data: bytes, kernels: str | None = None, shortlist: ShortlistArrays | None = None) -> None:
+    def __init__(self, data: bytes, kernels: str | None = None, shortlist: Shortlist | None = None) -> None:
         self._core = library()
         found = self._core.anydepth_load(data, len(data), None if kernels is None else kernels.encode())
         if found is None:
             raise UserError(f"the native engine cannot take this model: {last_error()}")
         self._model = ctypes.c_void_p(found)
         if shortlist is not None:
-            always, offsets, outputs = (_ints(np.ascontiguousarray(values, np.int32)) for values in shortlist)
+            arrays = (shortlist.always, shortlist.offsets, shortlist.outputs)
+            always, offsets, outputs = (_ints(np.ascontiguousarray(values, np.int32)) for values in arrays)
             count = len(shortlist.always)
             self._check(self._core.anydepth_set_shortlist(self._model, always, count, offsets, outputs))
 
@@ -127,79 +229,6 @@ class NativeModel:
             raise UserError(f"the native engine cannot do that: {last_error()}")
 
 
-class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each."""
-
-    name = "native"
-
-    def __init__(
-        self,
-        model: Transformer,
-        menu: DepthMenu,
-        threads: int,
-        *,
-        speculate: bool = False,
-        shortlist: ShortlistArrays | None = None,
-        search_shortlist: bool = False,
-    ) -> None:
-        """A `shortlist` is what drafts are taken from; with `search_shortlist` everything is."""
-        check_runs(model.config)
-        self.config, self.menu, self.threads = model.config, menu, threads
-        self.speculate, self.search_shortlist = speculate, search_shortlist
-        self.native = NativeModel(packed(model), shortlist=shortlist)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
-
-    def prepare(self, subs: Iterable[SubNetwork]) -> None:
-        for sub in subs:
-            check_runs(self.config, sub)
-
-    def search(
-        self,
-        subs: Sequence[SubNetwork],
-        batches: Iterable[SearchBatch],
-        options: SearchOptions,
-        token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
-        """A batch alone is done here and now; of several, so many are under way that no thread waits for the next."""
-        self.prepare(subs)
-        coming = iter(batches)
-        first = list(islice(coming, 2))
-        if len(first) < 2 or self.threads == 1:
-            for batch in chain(first, coming):
-                yield [self._search(sub, batch, options, token_depths) for sub in subs]
-            return
-        waiting: deque[list[Future[Found]]] = deque()
-        for batch in chain(first, coming):
-            waiting.append([self._pool.submit(self._search, sub, batch, options, token_depths) for sub in subs])
-            if len(waiting) > 2 * self.threads:
-                yield [one.result() for one in waiting.popleft()]
-        while waiting:
-            yield [one.result() for one in waiting.popleft()]
-
-    def _search(
-        self, sub: SubNetwork, batch: SearchBatch, options: SearchOptions, token_depths: TokenDepths | None
-    ) -> Found:
-        depths = None
-        if sub.by_word:
-            if token_depths is None:
-                raise UserError(
-                    f"depth {sub.name} needs the depths of words, and the model has none: use another depth"
-                )
-            depths = [token_depths.of(source) for source in batch.sources]
-        draft_layers = self.draft_layers(sub) if self.speculate else 0
-        return self.native.search(sub, batch, options, depths, draft_layers, shortlist=self.search_shortlist)
-
-    def draft_layers(self, sub: SubNetwork) -> int:
-        """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
-        own = (sub.encoder, sub.encoder_weights, sub.by_word)
-        found = [
-            len(other.decoder)
-            for other in (entry.subnetwork for entry in self.menu)
-            if (other.encoder, other.encoder_weights, other.by_word) == own and _begins(sub, other)
-        ]
-        return min(found, default=0)
-
-
 def _begins(sub: SubNetwork, other: SubNetwork) -> bool:
     m = len(other.decoder)
     weights = None if sub.decoder_weights is None else sub.decoder_weights[:m]
@@ -235,3 +264,54 @@ def _ints(array: Ints) -> object:
 
 def _floats(array: NDArray[np.float32]) -> object:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The core, or why there is none."""
+    spec = find_spec("anydepth.engines._core")
+    if spec is None or spec.origin is None:
+        raise UserError(
+            "the native engine was not built when anydepth was installed (it needs a C++ compiler): "
+            'install a compiler and anydepth again, or use engine="ctranslate2" or engine="torch"'
+        )
+    try:
+        core = ctypes.CDLL(str(Path(spec.origin)))
+    except OSError as error:
+        raise UserError(f"the native engine cannot be loaded ({error}): install anydepth again") from error
+    if core.anydepth_interface() != INTERFACE:
+        raise UserError("the native engine is of another version of anydepth: install anydepth again")
+    _declare(core)
+    return core
+
+
+def _declare(core: ctypes.CDLL) -> None:
+    model, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    sub, batch = ctypes.POINTER(SubNetworkStruct), ctypes.POINTER(BatchStruct)
+    for name, result, arguments in (
+        ("error", text, ()),
+        ("kernels", text, (text,)),
+        ("load", model, (text, size, text)),
+        ("free", None, (model,)),
+        ("memory", size, (model,)),
+        ("set_shortlist", ctypes.c_int, (model, _i32, size, _i32, _i32)),
+        (
+            "search",
+            ctypes.c_int,
+            (model, sub, batch, ctypes.POINTER(OptionsStruct), ctypes.POINTER(ResultsStruct)),
+        ),
+        ("logits", ctypes.c_int, (model, sub, batch, _i32, ctypes.c_int32, ctypes.c_int32, _f32)),
+        ("speculation", None, (model, ctypes.POINTER(ctypes.c_int64))),
+    ):
+        function = getattr(core, f"anydepth_{name}")
+        function.restype, function.argtypes = result, arguments
+
+
+def last_error() -> str:
+    return str(library().anydepth_error().decode("utf-8"))
+
+
+def kernels(name: str | None = None) -> str | None:
+    """The instructions that run here, the fastest or those of this name; None if there are none of it."""
+    found = library().anydepth_kernels(None if name is None else name.encode())
+    return None if found is None else str(found.decode())

@@ -1,6 +1,6 @@
 """A model as the core reads it: int8 matrices with a scale for each output, half-precision embeddings, the rest floats.
 
-The order of everything follows from the header; core/model.cpp reads it. Numbers are little-endian. At the end is a
+The order of everything follows from the header; csrc/model.cpp reads it. Numbers are little-endian. At the end is a
 CRC-32 of all before it.
 """
 
@@ -32,11 +32,11 @@ def check_runs(config: ModelConfig, sub: SubNetwork | None = None) -> None:
     if config.decoder_layers == 0:
         raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
     if config.halting:
-        raise UserError("words of this model halt by a unit that the native engine does not have: use --engine torch")
+        raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
     if config.ffn > MOST_FFN:
-        raise UserError(f"the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use --engine torch")
+        raise UserError(f'the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use engine="torch"')
     if sub is not None and sub.by_word and config.residual == "dlcl":
-        raise UserError("the native engine cannot run words at their own depths with dlcl: use --engine torch")
+        raise UserError('the native engine cannot run words at their own depths with dlcl: use engine="torch"')
 
 
 def packed(model: Transformer) -> bytes:
@@ -50,20 +50,20 @@ def packed(model: Transformer) -> bytes:
 def _parts(model: Transformer) -> Iterator[bytes]:
     config = model.config
     sinusoidal = model.positions is None
-    places = model.positions_pd if model.positions is None else model.positions.weight
+    positions = model.positions_pd if model.positions is None else model.positions.weight
     if model.types is not None:
-        places = places + model.types.weight[0]
+        positions = positions + model.types.weight[0]
     yield MAGIC
     yield _ints(VERSION, config.width, config.heads, config.ffn, model.vocabulary)
     yield _ints(NORMS.index(config.norm), ACTIVATIONS.index(config.activation))
     yield struct.pack("<ff", config.norm_epsilon, math.sqrt(config.width) if sinusoidal else 1.0)
-    yield _ints(len(places))
+    yield _ints(len(positions))
     shared = model.source_embedding is model.target_embedding
     yield _array(model.source_embedding.weight, np.float16)
     yield _ints(int(shared))
     if not shared:
         yield _array(model.target_embedding.weight, np.float16)
-    yield _array(places)
+    yield _array(positions)
     if model.embedding_norm is not None:
         yield from _norm(model.embedding_norm)
     yield from _stack(model.encoder, config)

@@ -1,5 +1,16 @@
-"""Our own search over ONNX graphs run by onnxruntime: how an export is checked, and how it can be used."""
+"""The ONNX engine: our own search over graphs run by onnxruntime; and a sub-network as two ONNX graphs, the encoder
+with all that is projected once, and one cached step of the decoder.
 
+encoder.onnx   source_ids [b, s], source_mask [b, s] -> memory [2m, b, h, s, e]: keys and values of all decoder layers
+decoder.onnx   token_ids [b], memory, source_mask, past [2m, b, h, t, e] -> logits [b, v], present [2m, b, h, t + 1, e]
+
+Shapes: b sentences (or beams), s source length, t positions so far, m decoder layers, h heads, e width of a head.
+"""
+
+import contextlib
+import io
+import logging
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -7,24 +18,26 @@ import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
-from anydepth.engines.onnx_format import DECODER, ENCODER
+from anydepth.engines.base import Found, SearchBatch, SearchOptions, check_exportable
+from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
-from anydepth.infer.engine import SearchBatch
-from anydepth.infer.search import Found, run
+from anydepth.model import Transformer
+from anydepth.model.attention import project_memory
+from anydepth.model.layers import DecoderWeights
 from anydepth.word_depths.table import TokenDepths
 
+ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 QUIET = 3
 
 
 class OnnxEngine:
     """Runs the one sub-network that was written to `folder`."""
 
-    name = "onnx"
+    name, compute_type = "onnx", "float32"
 
     def __init__(self, sub: SubNetwork, folder: Path, threads: int) -> None:
         self.sub, self.threads = sub, threads
@@ -48,11 +61,11 @@ class OnnxEngine:
     ) -> Iterator[list[Found]]:
         self.prepare(subs)
         for sources, limits in batches:
-            yield [run(_Steps(self, sources), limits, options) for _ in subs]
+            yield [run_search(_Steps(self, sources), limits, options) for _ in subs]
 
 
 class _Steps:
-    """`Steps` of search: see infer/decoding.py."""
+    """`Steps` of search: see search.py."""
 
     device = torch.device("cpu")
 
@@ -80,3 +93,125 @@ class _Steps:
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory, self._mask_bs = self._memory[:, sentences.numpy()], self._mask_bs[sentences.numpy()]
+
+
+def write_onnx(model: Transformer, sub: SubNetwork, folder: Path) -> None:
+    """Both graphs, in float32, each one file with its weights."""
+    config = model.config
+    check_exportable(config, sub, "ONNX")
+    heads, width = config.heads, config.width // config.heads
+    batch, source = torch.export.Dim("b", min=1), torch.export.Dim("s", min=1, max=config.max_length)
+    past = torch.export.Dim("t", min=0, max=config.max_length - 1)
+    ids, mask = torch.full((2, 5), 5), torch.ones(2, 5, dtype=torch.bool)
+    memory = torch.zeros(2 * len(sub.decoder), 2, heads, 5, width)
+    earlier = torch.zeros(2 * len(sub.decoder), 2, heads, 3, width)
+    _write(
+        _Encoder(model, sub),
+        folder / ENCODER,
+        {"source_ids": ids, "source_mask": mask},
+        ["memory"],
+        {"source_ids": {0: batch, 1: source}, "source_mask": {0: batch, 1: source}},
+    )
+    _write(
+        _Step(model, sub),
+        folder / DECODER,
+        {"token_ids": ids[:, 0], "memory": memory, "source_mask": mask, "past": earlier},
+        ["logits", "present"],
+        {
+            "token_ids": {0: batch},
+            "memory": {1: batch, 3: source},
+            "source_mask": {0: batch, 1: source},
+            "past": {1: batch, 3: past},
+        },
+    )
+
+
+def _weights(model: Transformer, sub: SubNetwork) -> list[DecoderWeights]:
+    return [model.decoder.layers[index].weights() for index in sub.decoder]  # type: ignore[operator]
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: Transformer, sub: SubNetwork) -> None:
+        super().__init__()
+        self.model, self.sub = model, sub
+
+    def forward(self, source_ids: Tensor, source_mask: Tensor) -> Tensor:
+        memory_bsd = self.model.memory(self.model.encode(source_ids, self.sub, ~source_mask)[-1])
+        heads = self.model.config.heads
+        projected = [project_memory(memory_bsd, w.cross, heads) for w in _weights(self.model, self.sub)]
+        return torch.stack([each for pair in projected for each in pair])
+
+
+class _Step(nn.Module):
+    """What may never be generated is ruled out in the graph: the largest logit is a token to go on with."""
+
+    never_v: Tensor
+
+    def __init__(self, model: Transformer, sub: SubNetwork) -> None:
+        super().__init__()
+        self.model, self.sub = model, sub
+        self.register_buffer("never_v", never(torch.zeros(1, model.vocabulary))[0])
+
+    def forward(self, token_ids: Tensor, memory: Tensor, source_mask: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        cache = _Cache(_weights(self.model, self.sub), memory, past)
+        nothing = memory.new_zeros(0)  # the encoder's exit is not read any more: its projections are there
+        states = self.model.decode(token_ids[:, None], nothing, self.sub, ~source_mask, cache)  # type: ignore[arg-type]
+        logits_bv = self.model.output(self.model.features(states[-1][:, -1])) + self.never_v
+        return logits_bv, torch.stack([each for layer in cache.layers for each in layer.present])
+
+
+class _Cache:
+    """A `DecoderCache` that writes nothing in place, as a graph wants it."""
+
+    def __init__(self, weights: list[DecoderWeights], memory: Tensor, past: Tensor) -> None:
+        self.length = past.shape[3]
+        self.layers = [_LayerCache(*of_layer) for of_layer in zip(weights, _pairs(memory), _pairs(past), strict=True)]
+
+    def advance(self, positions: int) -> None:
+        self.length += positions
+
+
+class _LayerCache:
+    def __init__(self, weights: DecoderWeights, memory: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor]) -> None:
+        self.weights, self.memory, self.present = weights, memory, past
+
+    def append(self, key_value_2rhte: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = key_value_2rhte.unbind(0)
+        self.present = torch.cat([self.present[0], key], dim=2), torch.cat([self.present[1], value], dim=2)
+        return self.present
+
+
+def _pairs(stacked: Tensor) -> list[tuple[Tensor, Tensor]]:
+    each = stacked.unbind(0)
+    return list(zip(each[::2], each[1::2], strict=True))
+
+
+def _write(
+    module: nn.Module, path: Path, inputs: dict[str, Tensor], outputs: list[str], shapes: dict[str, object]
+) -> None:
+    with torch.inference_mode(), _quietly():
+        program = torch.onnx.export(
+            module.eval(),
+            kwargs=inputs,
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_shapes=shapes,
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        program.save(path, external_data=False)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """The exporter logs and warns a great deal."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,9 +1,8 @@
-"""Which outputs a source suggests: most of the vocabulary never follows from a sentence, and need not be computed.
+"""A lexical shortlist: the output layer computes only the subwords that a source may lead to.
 
-For each sub-word of the source itself, as names are copied, and the most probable sub-words of the target, by a word
-alignment model (IBM Model 1, Brown et al. 1993) of the training corpus; and some that are always possible: the most
-frequent ones, single characters and bytes. `shortlist.safetensors` in the model folder has it; CTranslate2 has the same
-as its vmap.
+For each subword of the source these are itself, as names are copied, and the most probable subwords of the target by a
+word alignment model (IBM Model 1, Brown et al. 1993) of the training corpus; and for any source the most frequent ones,
+single characters and bytes. It is `shortlist.safetensors` in the model folder; CTranslate2 has the same as its vmap.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from anydepth.artifact.model import LoadedModel
 from anydepth.data import Tokenizer
-from anydepth.engines.native import ShortlistArrays
 from anydepth.errors import UserError
-from anydepth.infer.translator import Translator
 from anydepth.tensors import write_tensors
 
 NAME = "shortlist.safetensors"
@@ -28,22 +26,18 @@ VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
 ROUNDS = 4  # of expectation maximisation
 MOST_LINKS = (
-    20_000_000  # pairs of a source and a target sub-word in one sentence: of more text every second is taken, ...
+    20_000_000  # pairs of a source and a target subword in one sentence: of more text every second is taken, ...
 )
 HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """`outputs[offsets[i]:offsets[i + 1]]` are those of source sub-word i; `always` are those of any."""
+    """`outputs[offsets[i]:offsets[i + 1]]` are those of source subword i; `always` are those of any."""
 
     always: Ints
     offsets: Ints
     outputs: Ints
-
-    @property
-    def arrays(self) -> ShortlistArrays:
-        return ShortlistArrays(self.always, self.offsets, self.outputs)
 
     def candidates(self, source: Sequence[int]) -> set[int]:
         found = {Tokenizer.EOS, *self.always.tolist(), *(token for token in source if token >= Tokenizer.EOS)}
@@ -57,9 +51,9 @@ class Shortlist:
         return folder / NAME
 
     @classmethod
-    def find(cls, translator: Translator) -> "Shortlist | None":
+    def find(cls, loaded: LoadedModel) -> "Shortlist | None":
         """The one in the model's folder, if there is one."""
-        path = None if translator.folder is None else translator.folder / NAME
+        path = None if loaded.folder is None else loaded.folder / NAME
         if path is None or not path.is_file():
             return None
         try:
@@ -67,12 +61,13 @@ class Shortlist:
             made = cls(*(read[name] for name in ("always", "offsets", "outputs")))
         except (SafetensorError, KeyError, OSError) as error:
             raise UserError(f"{path} is damaged ({error}): make it again with `anydepth shortlist`") from error
-        made._check(path, translator.tokenizer.vocabulary_size)
+        made._check(path, loaded.tokenizer.vocabulary_size)
         return made
 
     @classmethod
-    def of(cls, translator: Translator) -> "Shortlist":
-        found = cls.find(translator)
+    def load(cls, loaded: LoadedModel) -> "Shortlist":
+        """The same, or the advice to make one."""
+        found = cls.find(loaded)
         if found is None:
             raise UserError("this model has no shortlist: make one with `anydepth shortlist`")
         return found
@@ -86,10 +81,10 @@ class Shortlist:
             raise UserError(f"{path} is not for this model: make it again with `anydepth shortlist`")
         known = np.concatenate([self.always, self.outputs])
         if len(known) and not 0 <= known.min() <= known.max() < vocabulary:
-            raise UserError(f"{path} has sub-words that the model has not: make it again with `anydepth shortlist`")
+            raise UserError(f"{path} has subwords that the model has not: make it again with `anydepth shortlist`")
 
     def vmap(self, names: Sequence[str]) -> str:
-        """As CTranslate2 reads it: a line for each source sub-word, and one for none, with what is always possible."""
+        """As CTranslate2 reads it: a line for each source subword, and one for none, with what is always possible."""
         rows = [("", self.always)]
         rows += [
             (names[i], np.unique([i, *self.outputs[start:end]]))
@@ -101,36 +96,36 @@ class Shortlist:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of pairs that were held out: how many target sub-words are on their list, and how long lists are."""
+    """Of pairs that were held out: how many target subwords are on their list, and how long lists are."""
 
     pairs: int
     covered: float
     mean_size: float
 
 
-def build(
-    translator: Translator, pairs: Iterable[tuple[str, str]], per_token: int = 50, always: int = 200
+def build_shortlist(
+    loaded: LoadedModel, pairs: Iterable[tuple[str, str]], per_token: int = 50, always: int = 200
 ) -> tuple[Shortlist, Coverage]:
     """Of a corpus, and how well it covers pairs spread over it, which it was not made of."""
-    vocabulary = translator.tokenizer.vocabulary_size
+    vocabulary = loaded.tokenizer.vocabulary_size
     held_out: list[tuple[list[int], list[int]]] = []
-    links, counts = _links(_but_some(_encoded(translator, pairs), held_out), vocabulary)
+    links, counts = _links(_but_some(_encoded(loaded, pairs), held_out), vocabulary)
     if links is None:
         raise UserError("the corpus has no pair of sentences to learn from")
     keys, shares = _model_1(*links, vocabulary)
-    made = Shortlist(_always(translator.tokenizer, counts, always), *_strongest(keys, shares, vocabulary, per_token))
+    made = Shortlist(_always(loaded.tokenizer, counts, always), *_strongest(keys, shares, vocabulary, per_token))
     return made, _coverage(made, held_out)
 
 
-def _encoded(translator: Translator, pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[list[int], list[int]]]:
-    tokenizer = translator.tokenizer
+def _encoded(loaded: LoadedModel, pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[list[int], list[int]]]:
+    tokenizer = loaded.tokenizer
     coming = iter(pairs)
     while some := list(islice(coming, 2048)):
         sources = tokenizer.encode_many([source for source, _ in some])
         targets = tokenizer.encode_many([target for _, target in some])
         for source, target in zip(sources, targets, strict=True):
             if source and target:
-                yield translator.as_read(source), target
+                yield loaded.as_read(source), target
 
 
 def _but_some(
@@ -146,8 +141,8 @@ def _but_some(
 def _links(
     encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]] | None, NDArray[np.int64]]:
-    """For each pair of sub-words in a sentence its key, source x vocabulary + target, and the number of the target
-    place; and how often each target sub-word occurs."""
+    """For each pair of subwords in a sentence its key, source x vocabulary + target, and the number of the target
+    position; and how often each target subword occurs."""
     pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     total, every = 0, 1
     for number, (source, target) in enumerate(encoded):
@@ -162,24 +157,24 @@ def _links(
         return None, np.zeros(vocabulary, np.int64)
     starts = np.cumsum([0, *(len(target) for _, target in pairs)])
     keys = [(source[:, None] * vocabulary + target[None, :]).ravel() for source, target in pairs]
-    places = [
+    positions = [
         np.tile(np.arange(start, start + len(target)), len(source))
         for start, (source, target) in zip(starts, pairs, strict=False)
     ]
     counts = np.bincount(np.concatenate([target for _, target in pairs]), minlength=vocabulary)
-    return (np.concatenate(keys), np.concatenate(places)), counts
+    return (np.concatenate(keys), np.concatenate(positions)), counts
 
 
 def _model_1(
-    keys: NDArray[np.int64], places: NDArray[np.int64], vocabulary: int
+    keys: NDArray[np.int64], positions: NDArray[np.int64], vocabulary: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The probability of each target sub-word given a source sub-word, of all that occur together."""
+    """The probability of each target subword given a source subword, of all that occur together."""
     distinct, index = np.unique(keys, return_inverse=True)
     sources = distinct // vocabulary
     shares = np.ones(len(distinct))
     for _ in range(ROUNDS):
         expected = shares[index]
-        expected /= np.bincount(places, expected)[places]
+        expected /= np.bincount(positions, expected)[positions]
         counts = np.bincount(index, expected).astype(np.float64)
         shares = counts / np.bincount(sources, counts, minlength=vocabulary)[sources]
     return distinct, shares

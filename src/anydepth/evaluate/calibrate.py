@@ -15,6 +15,7 @@ from anydepth.evaluate.bar import bar
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import now
+from anydepth.infer.options import TranslateKeywords
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import (
     Calibration,
@@ -111,7 +112,7 @@ class _Plan:
 
     translator: Translator
     sources: Sequence[str]
-    options: dict[str, int | float]
+    options: TranslateKeywords
     singles: list[int]
     batches: list[list[int]]
     single_passes: dict[str, list[list[float]]] = field(default_factory=dict)
@@ -164,7 +165,8 @@ class _Plan:
         """From text to text: that is what a user waits for."""
         texts = [self.sources[i] for i in chosen]
         began = time.perf_counter()
-        outputs = self.translator.translate(texts, depth=name, batch_size=len(texts), **self.options)
+        options: TranslateKeywords = {**self.options, "batch_size": len(texts)}
+        outputs = self.translator.translate(texts, depth=name, **options)
         return time.perf_counter() - began, outputs
 
 

@@ -73,8 +73,7 @@ def make_plans(systems: Mapping[str, Sequence[Member]], options: EvaluationOptio
 def at_full_depth(classifier: Classifier) -> Classifier:
     """The same weights with all words at full depth, whatever the menu says."""
     menu = DepthMenu.of([_whole(classifier)])
-    whole, cut_at = classifier, classifier.max_tokens
-    return Classifier(whole.model, whole.tokenizer, menu, whole.labels, whole.folder, max_tokens=cut_at)
+    return Classifier(replace(classifier.loaded, menu=menu, token_depths=None), classifier.engine)
 
 
 def _plan(label: str, members: Sequence[Member], options: EvaluationOptions) -> Plan:

@@ -12,7 +12,7 @@ from anydepth.evaluate.depth_table import STATISTICS, EveryDepth, Floats, Ints
 from anydepth.evaluate.jobs import Job, jobs_of
 from anydepth.evaluate.metrics import sentence_bleu_statistics, sentence_chrf
 from anydepth.evaluate.paired import check_paired
-from anydepth.infer.hypothesis import TooLongError
+from anydepth.infer.text_model import TooLongError
 from anydepth.infer.translator import Translator
 
 __all__ = ["EveryDepth", "every_depth_of", "fastest_first", "translate_every_depth"]

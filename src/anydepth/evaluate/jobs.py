@@ -1,8 +1,7 @@
 """What a sweep has to do: one job for each depth of each model, or of each family of models under one label."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anydepth.depth import DepthMenu, MenuEntry
 from anydepth.depth.assignment import assign, make_menu
@@ -47,10 +46,9 @@ def _forced(label: str, members: tuple[Translator, ...], strategy: str) -> tuple
 def _with_depths_of(strategy: str, translator: Translator) -> Translator:
     """The same weights, at depths for which they may not have been trained."""
     config = translator.model.config
-    forced = copy(translator)
     encoder, decoder = assign(strategy, config.encoder_layers), assign(strategy, config.decoder_layers)
-    forced.menu = make_menu(encoder.chosen, decoder.chosen)
-    return forced
+    menu = make_menu(encoder.chosen, decoder.chosen)
+    return Translator(replace(translator.loaded, menu=menu), translator.engine)
 
 
 def jobs_of(families: Families, depths: Sequence[str] | None) -> list[Job]:

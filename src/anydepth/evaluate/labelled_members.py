@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anydepth.artifact.model import load_classifier, resolve, short_name
+from anydepth.artifact.model import resolve, short_name
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
@@ -38,9 +38,9 @@ class Member:
     word_depths: Path | None = None  # instead of its own
 
     def load(self, device: str = "cpu") -> Classifier:
-        classifier = load_classifier(self.path, device)
+        classifier = Classifier.load(self.path, device=device)
         if self.word_depths is not None:
-            classifier.take_depths(WordDepths.load(self.word_depths))
+            return classifier.with_word_depths(WordDepths.load(self.word_depths))
         return classifier
 
 

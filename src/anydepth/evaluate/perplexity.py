@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from anydepth.artifact.model import LoadedModel
 from anydepth.data import masked_batches
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.likelihood import mean_nll
-from anydepth.infer.hypothesis import TooLongError
-from anydepth.infer.translator import Translator
+from anydepth.infer.text_model import TooLongError
 
 LARGEST_EXPONENT = 700
 
@@ -33,7 +33,7 @@ def perplexity_of(nll: float) -> float:
 
 
 def perplexity_every_depth(
-    translator: Translator,
+    loaded: LoadedModel,
     texts: Sequence[str],
     depths: Sequence[str] | None = None,
     *,
@@ -43,24 +43,24 @@ def perplexity_every_depth(
     console: Console,
 ) -> tuple[int, list[DepthPerplexity]]:
     """How many sub-words were hidden, the same ones for every depth, and what each depth made of them."""
-    model, menu = translator.model, translator.menu
+    model, menu = loaded.model, loaded.menu
     if model.config.decoder_layers:
         raise UserError("this model translates: perplexity is of encoders alone; measure it with `anydepth sweep`")
     names = menu.names if depths is None else [menu[name].name for name in depths]
-    batches = list(masked_batches(translator.tokenizer, _rows(translator, texts, cut_long), masked, seed))
+    batches = list(masked_batches(loaded.tokenizer, _rows(loaded, texts, cut_long), masked, seed))
     batches = [batch.to(model.output.weight.device) for batch in batches]
     found = []
     with bar(console, "depths", len(names)) as advance:
         for name in names:
             nll = mean_nll(model, menu[name].subnetwork, batches)
-            found.append(DepthPerplexity(name, translator.parameters(name), nll))
+            found.append(DepthPerplexity(name, loaded.parameters(name), nll))
             advance(1)
     return sum(batch.target_tokens for batch in batches), found
 
 
-def _rows(translator: Translator, texts: Sequence[str], cut_long: bool) -> list[list[int]]:
-    limit, rows = translator.longest_source, []
-    for number, ids in enumerate(translator.tokenizer.encode_many(texts), 1):
+def _rows(loaded: LoadedModel, texts: Sequence[str], cut_long: bool) -> list[list[int]]:
+    limit, rows = loaded.longest_source, []
+    for number, ids in enumerate(loaded.tokenizer.encode_many(texts), 1):
         if len(ids) > limit and not cut_long:
             raise TooLongError(number, len(ids), limit)
         rows.append(ids[:limit])

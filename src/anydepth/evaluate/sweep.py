@@ -14,8 +14,7 @@ from anydepth.evaluate.metrics import score
 from anydepth.evaluate.paired import check_paired
 from anydepth.evaluate.result import Conditions, SweepResult
 from anydepth.evaluate.shared_depths import compare
-from anydepth.infer.hypothesis import Hypothesis
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Hypothesis, Translator
 
 WARM_UP_SENTENCES = 8
 

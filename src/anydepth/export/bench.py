@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import median
 
-from anydepth.engines.auto import on_engine, why_not_native
+from anydepth.engines.auto import why_not_native
 from anydepth.engines.native import NativeEngine
 from anydepth.errors import UserError
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import Translator, on_engine
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def load_engines(translator: Translator, threads: int) -> tuple[dict[str, Transl
             engines["native, drafts"] = on_engine(translator, "native", threads, speculate=True)
     except UserError as error:
         missing.append(f"native: {error}")
-    slow = why_not_native(translator)
+    slow = why_not_native(translator.loaded)
     if slow is not None and "native" in engines:
         missing.append(f"auto does not choose native: {slow}")
     return engines, missing

@@ -14,9 +14,9 @@ from statistics import median
 import torch
 
 from anydepth import __version__
-from anydepth.artifact.bundled import bundled_model
+from anydepth.artifact import bundled_model
 from anydepth.device import cores
-from anydepth.engines.native_library import kernels
+from anydepth.engines.native import kernels
 from anydepth.errors import UserError
 
 SIZE, ROUNDS = 384, 5
@@ -111,7 +111,7 @@ def _engines(found: Findings) -> None:
             f"missing: pip install 'anydepth[{extra}]'" if missing else f"{packages[0]} {_version(packages[0])}"
         )
     if find_spec("ctranslate2") is not None:
-        from anydepth.engines.ctranslate2_format import available
+        from anydepth.engines.ctranslate2 import available
 
         types = available()
         rows["ctranslate2"] += f", computes in {', '.join(sorted(types))}"

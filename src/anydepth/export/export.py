@@ -17,7 +17,7 @@ import yaml
 
 from anydepth import __version__
 from anydepth.artifact.folder import read_config
-from anydepth.artifact.model import load, save
+from anydepth.artifact.model import save
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.engines.shortlist import VMAP, Shortlist
@@ -25,8 +25,8 @@ from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score
 from anydepth.export.sample import SAMPLE_FILE, SampleText
 from anydepth.files import atomic_folder
-from anydepth.infer.hypothesis import Hypothesis
-from anydepth.infer.translator import Translator
+from anydepth.infer.options import HypothesesKeywords
+from anydepth.infer.translator import Hypothesis, Translator
 from anydepth.model import Transformer
 from anydepth.model.pruning import cut
 
@@ -74,7 +74,7 @@ def check_export(
 ) -> Check:
     """Both translate the sample greedily, the source model with PyTorch in float32."""
     texts = sample.sources
-    options = {"cut_long": True, "scores": False}
+    options: HypothesesKeywords = {"cut_long": True, "scores": False}
     expected = [best for best, *_ in source.hypotheses(texts, depth=depth, **options)]
     found = [best for best, *_ in exported.hypotheses(texts, depth=exported_depth, **options)]
     differences = list(_find_differences(source, source.menu[depth].subnetwork, texts, expected, found))
@@ -146,7 +146,7 @@ def _to_anydepth(request: ExportRequest, folder: Path) -> Translator:
     for path in alone.iterdir():
         path.rename(folder / path.name)
     alone.rmdir()
-    return load(folder)
+    return Translator.load(folder, engine="torch", device="cpu")
 
 
 def _single_entry_menu(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
@@ -159,15 +159,14 @@ def _single_entry_menu(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
 
 def _to_ctranslate2(request: ExportRequest, folder: Path) -> Translator:
     _require("ctranslate2", "ctranslate2")
-    from anydepth.engines.ctranslate2 import CTranslate2Engine
-    from anydepth.engines.ctranslate2_format import QUANTIZATIONS, convert, vocabulary_of, write
+    from anydepth.engines.ctranslate2 import COMPUTE_TYPES, CTranslate2Engine, convert, token_names, write
 
-    if request.quantization not in QUANTIZATIONS:
-        raise UserError(f"CTranslate2 has no compute type {request.quantization}; it has: {', '.join(QUANTIZATIONS)}")
+    if request.quantization not in COMPUTE_TYPES:
+        raise UserError(f"CTranslate2 has no compute type {request.quantization}; it has: {', '.join(COMPUTE_TYPES)}")
     translator, sub = request.translator, request.entry.subnetwork
-    names = vocabulary_of(translator.tokenizer)
-    write(convert(translator.model, sub, names), folder, request.quantization, Shortlist.find(translator), names)
-    engine = CTranslate2Engine(translator, request.threads, request.quantization)
+    names = token_names(translator.tokenizer)
+    write(convert(translator.model, sub, names), folder, request.quantization, Shortlist.find(translator.loaded), names)
+    engine = CTranslate2Engine(translator.loaded, request.threads, request.quantization)
     engine.take(sub, folder)
     return translator.on(engine)
 
@@ -175,8 +174,7 @@ def _to_ctranslate2(request: ExportRequest, folder: Path) -> Translator:
 def _to_onnx(request: ExportRequest, folder: Path) -> Translator:
     _require("onnxscript", "onnx")
     _require("onnxruntime", "onnx")
-    from anydepth.engines.onnx import OnnxEngine
-    from anydepth.engines.onnx_format import write_onnx
+    from anydepth.engines.onnx import OnnxEngine, write_onnx
 
     if request.quantization != "float32":
         raise UserError(f"ONNX is exported in float32, not {request.quantization}")

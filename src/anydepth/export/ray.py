@@ -26,11 +26,10 @@ from urllib.parse import urlsplit
 import torch
 
 from anydepth import __version__
-from anydepth.artifact.model import load
-from anydepth.engines.auto import on_engine
 from anydepth.errors import UserError
-from anydepth.infer.runner import Piece, Progress, Result, Work
-from anydepth.infer.translator import Translator
+from anydepth.infer.options import Progress
+from anydepth.infer.runner import Piece, Result, Work
+from anydepth.infer.translator import Translator, on_engine
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +209,7 @@ def _load(packed: bytes, setup: WorkerSetup) -> Translator:
     with TemporaryDirectory(prefix="anydepth-") as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             tar.extractall(folder, filter="data")
-        translator = load(folder, setup.device)
+        translator = Translator.load(folder, engine="torch", device=setup.device)
     if setup.pair is not None:
         translator = translator.between(*setup.pair)
     return on_engine(translator, setup.engine, setup.threads, setup.quantization)

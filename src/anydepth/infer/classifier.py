@@ -1,25 +1,23 @@
-"""The Classifier: texts in, labels out, at any depth of the menu; each word may have its own.
+"""The Classifier: texts in, labels out, at any depth of the menu; each word may have its own."""
 
-Shapes: b batch, s length, c classes.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple, overload
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from anydepth.data import Tokenizer, alike, stacked
+from anydepth.artifact.model import LoadedModel, load_model
+from anydepth.data import alike
 from anydepth.data.words import split_words, word_spans, words_of_pieces
-from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.depth import SubNetwork
+from anydepth.engines.auto import make_classifier_engine
+from anydepth.engines.base import Classified, ClassifierEngine
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
-from anydepth.infer.loaded import LoadedModel
-from anydepth.model import Transformer
-from anydepth.model.stack import EncoderDepths as Depths
+from anydepth.infer.options import Progress
+from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 
@@ -43,73 +41,117 @@ class ExplainedWord:
     depth: int
 
 
-class Classifier(LoadedModel):
-    """A model that classifies texts. `anydepth.load` makes one from a model folder."""
+class _WordDepths(NamedTuple):
+    """How deep the words of a text go: by a table, or by the halting unit of the model times a scale."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        menu: DepthMenu,
-        labels: Sequence[str],
-        folder: Path | None = None,
-        token_depths: TokenDepths | None = None,
-        max_tokens: int | None = None,
-    ) -> None:
-        super().__init__(model, tokenizer, menu, folder, token_depths)
-        self.labels = tuple(labels)
-        self.max_tokens = max_tokens  # at which texts were cut in training
+    table: TokenDepths | None = None
+    halting_scale: float = 1.0
 
-    @property
-    def longest_source(self) -> int:
-        """No more than it has learnt to read."""
-        longest = super().longest_source
-        return longest if self.max_tokens is None else min(longest, self.max_tokens - len(self.tokenizer.opening))
 
-    def take_depths(self, table: WordDepths, depth: str | None = None) -> None:
-        """Other depths of words, for use at `depth`; what is no word keeps what the model's own rule says."""
+class Classifier(TextModel):
+    """A model that classifies texts, and the engine that runs it. `Classifier.load` makes one from a model folder."""
+
+    def __init__(self, loaded: LoadedModel, engine: ClassifierEngine | None = None) -> None:
+        """By default on the torch engine."""
+        if loaded.kind != "classifier":
+            raise UserError("this model does not classify texts: it has no labels")
+        super().__init__(loaded)
+        self.labels, self.max_tokens = loaded.labels, loaded.max_tokens
+        self.engine: ClassifierEngine = TorchEngine(loaded.model) if engine is None else engine
+
+    @classmethod
+    def load(
+        cls, path: Path | str, *, engine: str = "auto", device: str = "auto", threads: int | None = None
+    ) -> "Classifier":
+        """Load a model folder, or the folder of a finished run.
+
+        Args:
+            path: The folder.
+            engine: "auto" or "torch": the other engines take models that translate.
+            device: "auto", "cpu" or "cuda".
+            threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
+        """
+        if threads is not None:
+            torch.set_num_threads(max(1, threads))
+        loaded = load_model(path, device)
+        if loaded.kind != "classifier":
+            raise UserError(f"{path} does not classify texts: give a model that was trained on labelled ones")
+        return cls(loaded, make_classifier_engine(loaded, engine))
+
+    def __repr__(self) -> str:
+        return f"Classifier({len(self.labels)} labels, {describe_depths(self.menu)}, {describe_engine(self.engine)})"
+
+    def with_word_depths(self, table: WordDepths, depth: str | None = None) -> "Classifier":
+        """The same model with other depths of words, for use at `depth`; what is no word keeps what the model's own
+        rule says."""
         sub = self.menu[depth].subnetwork
         if not sub.by_word:
-            raise UserError(
-                f"at depth {sub.name} all words run all layers: leave out --word-depths, or --depth if given"
-            )
+            raise UserError(f"at depth {sub.name} all words run all layers: word depths have no effect, leave them out")
         own = self.token_depths
         given = TokenDepths(table, self.tokenizer, own.special if own else "deepest")
         given.check_layers(self.model.config.encoder_layers)
-        self.token_depths = given
+        return Classifier(replace(self.loaded, token_depths=given), self.engine)
 
-    def classify(
+    @overload
+    def classify(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
         self,
-        texts: Sequence[str],
+        texts: str,
         *,
         depth: str | None = None,
         scale: float | None = None,
         lambda_: float | None = None,
         batch_size: int = 32,
-        progress: Callable[[int], None] = lambda count: None,
-    ) -> list[Classification]:
-        """The label of each text, in order. A text that is too long is cut.
+        progress: Progress | None = None,
+    ) -> Classification: ...
 
-        `depth` is an entry of the menu, such as "6-0". Where each word has its own, `scale` makes all of them deeper
-        or shallower, and so does `lambda_` if they come from reconstruction; by default they are as in training.
+    @overload
+    def classify(
+        self,
+        texts: Iterable[str],
+        *,
+        depth: str | None = None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        batch_size: int = 32,
+        progress: Progress | None = None,
+    ) -> list[Classification]: ...
+
+    def classify(
+        self,
+        texts: str | Iterable[str],
+        *,
+        depth: str | None = None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        batch_size: int = 32,
+        progress: Progress | None = None,
+    ) -> Classification | list[Classification]:
+        """The label of a text, or of each of several. A text that is too long is cut.
+
+        Args:
+            texts: A string, which gives one Classification; or an iterable of strings, which gives a list.
+            depth: An entry of the menu, such as "6-0"; by default that of the menu.
+            scale: Where each word has its own depth: all deeper or shallower, such as 2 or 0.5.
+            lambda_: The same, for depths from reconstruction: larger is shallower.
+            batch_size: Texts classified together.
+            progress: Called with the number of texts that have become ready.
         """
-        if isinstance(texts, str):
-            raise UserError("classify takes a list of texts: write [text]")
-        if batch_size < 1:
-            raise UserError("the batch size must be at least 1")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UserError(f"batch_size is {batch_size!r}: use a whole number, at least 1")
         sub = self.menu[depth].subnetwork
-        chosen_depths = self._depths(sub, scale, lambda_)
-        sources = self.read(texts)
+        words = self._word_depths(sub, scale, lambda_)
+        sources = self.read([texts] if isinstance(texts, str) else texts)
         found: dict[int, Classification] = {}
         for chosen in alike([len(source) for source in sources], batch_size):
-            run = self._run([sources[i] for i in chosen], sub, chosen_depths)
-            found.update(zip(chosen, self._classifications(*run), strict=True))
-            progress(len(chosen))
-        return [found[i] for i in range(len(texts))]
+            results = self.engine.classify(sub, [sources[i] for i in chosen], *words)
+            found.update(zip(chosen, map(self._classification, results), strict=True))
+            if progress is not None:
+                progress(len(chosen))
+        return found[0] if isinstance(texts, str) else [found[i] for i in range(len(sources))]
 
     def check_scale(self, depth: str | None, scale: float | None, lambda_: float | None = None) -> None:
         """Refuse what `classify` would refuse, before anyone waits for it."""
-        self._depths(self.menu[depth].subnetwork, scale, lambda_)
+        self._word_depths(self.menu[depth].subnetwork, scale, lambda_)
 
     def stream(
         self,
@@ -121,92 +163,62 @@ class Classifier(LoadedModel):
         lambda_: float | None = None,
         batch_size: int = 32,
     ) -> Iterator[Classification]:
-        """The same for any number of lines, with bounded memory. Broken input ends it, after all that came before."""
-        self.check_scale(depth, scale, lambda_)  # before it waits for a line
-        lines = iter(lines)
-        problem: UserError | None = None
-        while problem is None:
-            texts: list[str] = []
-            try:
-                texts.extend(islice(lines, chunk))
-            except UserError as error:
-                problem = error
-            if not texts and problem is None:
-                return
-            yield from self.classify(texts, depth=depth, scale=scale, lambda_=lambda_, batch_size=batch_size)
-        raise problem
+        """The same for any number of lines with bounded memory. Broken input ends it, after all that came before."""
+
+        def process(texts: list[str]) -> list[Classification]:
+            return self.classify(texts, depth=depth, scale=scale, lambda_=lambda_, batch_size=batch_size)
+
+        process([])  # refuses bad options before it waits for a line
+        return in_chunks(lines, chunk, process)
 
     def explain(
         self, text: str, *, depth: str | None = None, scale: float | None = None, lambda_: float | None = None
     ) -> tuple[Classification, list[ExplainedWord]]:
-        """The label of a text, and its words with the depth of each; sub-words of one word may differ only where the
+        """The label of a text, and its words with the depth of each; subwords of one word may differ only where the
         model itself decides, and the deepest then counts."""
         sub = self.menu[depth].subnetwork
         (source,) = self.read([text])
-        logits_bc, (depths,) = self._run([source], sub, self._depths(sub, scale, lambda_))
+        (found,) = self.engine.classify(sub, [source], *self._word_depths(sub, scale, lambda_))
         surfaces = self.tokenizer.surfaces(source)
         names, number_of = words_of_pieces(surfaces)
         parts: dict[int, list[int]] = {}
-        for place, (token, number) in enumerate(zip(source, number_of, strict=True)):
+        for position, (token, number) in enumerate(zip(source, number_of, strict=True)):
             if token not in self.tokenizer.specials and number >= 0:
-                parts.setdefault(number, []).append(place)
+                parts.setdefault(number, []).append(position)
         written = _as_written(text, names)
         if written is None:
             written = ["".join(surfaces[i] for i in parts.get(number, ())) for number in range(len(names))]
         words: list[ExplainedWord] = []
         for number in range(len(names)):
-            places = parts.get(number)  # none if a sub-word of the word before is of this one too
-            deepest = words[-1].depth if places is None else int(max(depths[i] for i in places))
+            positions = parts.get(number)  # none if a subword of the word before is of this one too
+            deepest = words[-1].depth if positions is None else int(max(found.depths[i] for i in positions))
             words.append(ExplainedWord(written[number], deepest))
-        return self._classifications(logits_bc, [depths])[0], [word for word in words if word.text]
+        return self._classification(found), [word for word in words if word.text]
 
-    def read(self, texts: Sequence[str]) -> list[list[int]]:
+    def read(self, texts: Iterable[str]) -> list[list[int]]:
         """As the encoder reads them."""
         limit = self.longest_source
-        return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(texts)]
+        return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(check_texts(texts))]
 
-    def _depths(self, sub: SubNetwork, scale: float | None, lambda_: float | None) -> Callable[[Tensor], Depths]:
-        """What says how deep each token of a batch goes, given its tokens."""
+    def _word_depths(self, sub: SubNetwork, scale: float | None, lambda_: float | None) -> _WordDepths:
         if not sub.by_word:
             if scale is not None or lambda_ is not None:
                 raise UserError(f"at depth {sub.name} all words run all layers: scale and lambda have no effect")
-            return lambda source_bs: None
+            return _WordDepths()
         if self.token_depths is not None:
-            return self.token_depths.changed(scale, lambda_).tensor
+            return _WordDepths(self.token_depths.changed(scale, lambda_))
         if lambda_ is not None:
             raise UserError("this model says itself how deep each word goes, and has no lambda: use scale")
         factor = 1.0 if scale is None else scale
         if not 0 < factor < float("inf"):
             raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")
+        return _WordDepths(halting_scale=factor)
 
-        def halts(first_bsd: Tensor) -> Tensor:
-            return torch.ceil(self.model.halts(first_bsd) * factor - 0.5).clamp(1, len(sub.encoder)).long()
-
-        return lambda source_bs: halts
-
-    @torch.inference_mode()
-    def _run(
-        self, sources: Sequence[list[int]], sub: SubNetwork, depths: Callable[[Tensor], Depths]
-    ) -> tuple[Tensor, list[NDArray[np.int64]]]:
-        """Logits [b, c], and the depth of each token of each text."""
-        device, source_bs = next(self.model.parameters()).device, stacked(sources)
-        longest = source_bs.shape[1]
-        padding_bs = (source_bs == Tokenizer.PAD).to(device) if any(len(row) < longest for row in sources) else None
-        states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=depths(source_bs))
-        logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))
-        ran = states.depths
-        if ran is None:
-            ran = np.full((len(sources), longest), len(sub.encoder))
-        return logits_bc, [ran[row, : len(source)] for row, source in enumerate(sources)]
-
-    def _classifications(self, logits_bc: Tensor, depths: Sequence[NDArray[np.int64]]) -> list[Classification]:
-        probabilities = torch.softmax(logits_bc.float(), dim=-1).tolist()
-        found = []
-        for row, of_tokens in zip(probabilities, depths, strict=True):
-            best = max(range(len(row)), key=row.__getitem__)
-            mean, total = float(of_tokens.mean()), int(of_tokens.sum())
-            found.append(Classification(self.labels[best], row[best], mean, total, len(of_tokens), tuple(row)))
-        return found
+    def _classification(self, found: Classified) -> Classification:
+        row, depths = found
+        best = max(range(len(row)), key=row.__getitem__)
+        mean, total = float(depths.mean()), int(depths.sum())
+        return Classification(self.labels[best], row[best], mean, total, len(depths), tuple(row))
 
 
 def _as_written(text: str, names: Sequence[str]) -> list[str] | None:

@@ -1,14 +1,15 @@
 """Sequence-level distillation: a corpus with a model's translations in place of people's (Kim and Rush, 2016)."""
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 from sacrebleu.metrics import CHRF
 
 from anydepth.data.corpus import Pair, read_lines
@@ -23,12 +24,15 @@ from anydepth.infer.distill_files import (
     refuse_foreign,
     text_identity,
 )
-from anydepth.infer.distill_progress import DistillProgress
-from anydepth.infer.hypothesis import Hypothesis
-from anydepth.infer.runner import Progress, Runner, here
-from anydepth.infer.translator import Translator
+from anydepth.infer.options import HypothesesKeywords
+from anydepth.infer.options import Progress as ProgressCallback
+from anydepth.infer.runner import Runner, here
+from anydepth.infer.translator import Hypothesis, Translator
+from anydepth.progress import progress_console
 
 __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill_chunk", "output_names"]
+SECONDS_BETWEEN_LINES = 30.0
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class DistillOptions:
     beam: int = 4
     length_penalty: float = 1.0  # with less, a weak model prefers to break off: it lost 1 sentence in 14 (lab notes)
     batch_size: int = 64
-    max_length: int | None = None  # longest output in sub-words; by default twice the source and 10 more
+    max_length: int | None = None  # longest output in subwords; by default twice the source and 10 more
     nbest: int | None = None  # candidates to choose from with references; by default the whole beam
     keep_all: bool = False  # a line for every line, whatever it is
     chunk: int = 2048  # lines between two entries in the journal; sentences of like length meet within a chunk
@@ -49,7 +53,7 @@ class DistillOptions:
         if self.chunk < 1:
             raise UserError("a chunk must have at least 1 line")
         if self.nbest is not None and not with_references:
-            raise UserError("nbest is for choosing by a reference: give --reference as well")
+            raise UserError("nbest is for choosing by a reference: give references as well")
         nbest = 1
         if with_references:
             if self.beam < 2:
@@ -58,12 +62,17 @@ class DistillOptions:
             if not 2 <= nbest <= self.beam:
                 raise UserError(f"nbest is {nbest} but the beam is {self.beam}: use 2 <= nbest <= beam")
         settled = replace(self, depth=translator.menu[self.depth].name, nbest=nbest)
-        translator.hypotheses([], **settled.for_search())
+        translator.hypotheses([], depth=settled.depth, **settled.for_search())
         return settled
 
-    def for_search(self) -> dict[str, Any]:
-        names = ("depth", "beam", "length_penalty", "batch_size", "max_length")
-        return {**{name: getattr(self, name) for name in names}, "nbest": self.nbest or 1}
+    def for_search(self) -> HypothesesKeywords:
+        return {
+            "beam": self.beam,
+            "nbest": self.nbest or 1,
+            "length_penalty": self.length_penalty,
+            "batch_size": self.batch_size,
+            "max_length": self.max_length,
+        }
 
 
 @dataclass(frozen=True)
@@ -76,16 +85,15 @@ Chunk = tuple[list[str], list[str] | None]  # lines, and their references if the
 
 
 def distill_chunk(
-    translator: Translator, chunk: Chunk, progress: Progress | None, *, options: DistillOptions
+    translator: Translator, chunk: Chunk, progress: ProgressCallback | None, *, options: DistillOptions
 ) -> ChunkResult:
     """Translate some lines; with references, choose among the best candidates the one closest to each."""
     sources, references = chunk
     lengths = map(len, translator.tokenizer.encode_many(sources))
     faults = [_fault_of_source(length, translator.longest_source) for length in lengths]
     wanted = [i for i, fault in enumerate(faults) if options.keep_all or fault is None]
-    found = translator.hypotheses(
-        [sources[i] for i in wanted], **options.for_search(), cut_long=True, scores=False, progress=progress
-    )
+    search: HypothesesKeywords = {**options.for_search(), "cut_long": True, "scores": False, "progress": progress}
+    found = translator.hypotheses([sources[i] for i in wanted], depth=options.depth, **search)
     chrf = CHRF()
     pairs = []
     for i, candidates in zip(wanted, found, strict=True):
@@ -125,7 +133,6 @@ def distill(
     out: Path,
     options: DistillOptions,
     references: Path | None,
-    console: Console,
     run: Runner = here,
 ) -> DistillCounts:
     """Translate the file `source` into a corpus in the folder `out`, or go on where it stopped, killed or not."""
@@ -136,17 +143,13 @@ def distill(
         journal = Journal.open(out, identity, translator.languages)
         if journal.finished:
             journal.check_finished()
-            _say(console, f"{out} was finished before: nothing is left to do")
+            log.info("%s was finished before: nothing is left to do", out)
         else:
             if journal.lines < identity.source.lines:
-                _distill_the_rest(translator, source, references, options, journal, console, run)
+                _distill_the_rest(translator, source, references, options, journal, run)
             journal.finish()
-    _say(console, journal.counts.summary())
+    log.info(journal.counts.summary())
     return journal.counts
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _identity(translator: Translator, source: Path, references: Path | None, options: DistillOptions) -> Identity:
@@ -175,20 +178,19 @@ def _distill_the_rest(
     references: Path | None,
     options: DistillOptions,
     journal: Journal,
-    console: Console,
     run: Runner,
 ) -> None:
     total = journal.identity.source.lines
     if journal.lines:
-        _say(console, f"going on after line {journal.lines:,} of {total:,}")
-    with PairWriter(journal) as writer, DistillProgress(console, total, journal.lines) as progress:
+        log.info("going on after line %s of %s", f"{journal.lines:,}", f"{total:,}")
+    with PairWriter(journal) as writer, _DistillProgress(total, journal.lines) as progress:
         chunks = _chunks(source, references, journal.lines, options.chunk)
         for result in run(partial(distill_chunk, options=options), translator, chunks, progress.advance):
             writer.append(result.pairs)
             journal.record(result.counts.read, writer.sizes(), result.counts)
             progress.reach(journal.lines)
     if journal.lines != total:
-        raise UserError(f"{source} changed while it was read: restore it, or begin anew with another --out")
+        raise UserError(f"{source} changed while it was read: restore it, or begin anew in another folder")
 
 
 def _chunks(source: Path, references: Path | None, done: int, size: int) -> Iterator[Chunk]:
@@ -197,3 +199,51 @@ def _chunks(source: Path, references: Path | None, done: int, size: int) -> Iter
     theirs = None if references is None else islice(read_lines(references), done, None)
     while chunk := list(islice(lines, size)):
         yield chunk, None if theirs is None else list(islice(theirs, size))
+
+
+class _DistillProgress:
+    """A bar on a terminal; elsewhere a plain line now and then."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self.console = progress_console()
+        self._total, self._done_before, self._done = total, done, done
+        self._began = self._said = time.monotonic()
+        note = TextColumn("{task.fields[note]}", markup=False)
+        columns = (TextColumn("distill"), BarColumn(), note)
+        # A lazy refresh: the bar must not take time from what it watches.
+        self._bar = Progress(*columns, console=self.console, refresh_per_second=2, disable=not self.console.is_terminal)
+        self._task = self._bar.add_task("distill", total=total, completed=done, note="")
+
+    def __enter__(self) -> "_DistillProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, lines: int) -> None:
+        self.reach(self._done + lines)
+
+    def reach(self, done: int) -> None:
+        self._done = done
+        now = time.monotonic()
+        note = progress_note(done, self._total, done - self._done_before, now - self._began)
+        self._bar.update(self._task, completed=done, note=note)
+        if not self.console.is_terminal and now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            log.info("distill: %s", note)
+
+
+def progress_note(done: int, total: int, done_now: int, seconds: float) -> str:
+    """The speed and the time left come from what this process did in its `seconds`, not from what it found done."""
+    text = f"{done:,} of {total:,} lines"
+    if not done_now or seconds <= 0:
+        return text
+    rate = done_now / seconds
+    return f"{text}, {rate:,.{0 if rate >= 10 else 1}f} lines/s, {_duration((total - done) / rate)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -98,7 +98,7 @@ class Journal(BaseModel):
         advice = f"delete {folder} and give the same command again"
         content = read_json(folder / JOURNAL, advice)
         if isinstance(content.get("format"), int) and content["format"] > FORMAT:
-            raise UserError(f"{folder / JOURNAL} was written by a newer anydepth: upgrade, or give another --out")
+            raise UserError(f"{folder / JOURNAL} was written by a newer anydepth: upgrade, or use another folder")
         try:
             journal = cls.model_validate(content)
         except ValidationError as error:
@@ -116,7 +116,7 @@ class Journal(BaseModel):
         changed = [name for name, is_same in same.items() if not is_same]
         if changed:  # with the languages, tag and layers change by themselves
             what = f"another {', '.join(changed)}" if same["languages"] else "other languages"
-            raise UserError(f"{self._folder} was begun with {what}: give the same command to go on, or another --out")
+            raise UserError(f"{self._folder} was begun with {what}: give the same options to go on, or another folder")
 
     def _write(self) -> None:
         write_atomically(self._folder / JOURNAL, self.model_dump_json(indent=1) + "\n")
@@ -219,7 +219,7 @@ def refuse_foreign(folder: Path) -> None:
         return
     begun = (".lock", f".{JOURNAL}.tmp-")  # all that a process killed before its first entry leaves
     if any(not path.name.startswith(begun) for path in folder.iterdir()):
-        raise UserError(f"{folder} is not empty and not a distillation: give another folder with --out")
+        raise UserError(f"{folder} is not empty and not a distillation: give another folder")
 
 
 def text_identity(path: Path) -> TextIdentity:

@@ -1,10 +1,35 @@
-"""How texts are to be translated, checked: callers pass on what users wrote."""
+"""How texts are to be translated: the keyword arguments of `Translator`, checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
+from anydepth.engines.base import SearchOptions
 from anydepth.errors import UserError
-from anydepth.infer.decoding import SearchOptions
+
+Progress = Callable[[int], None]  # called with the number of texts that have become ready
+
+
+class TranslateKeywords(TypedDict, total=False):
+    """The keyword arguments of `Translator.translate`, where they are explained."""
+
+    beam: int
+    length_penalty: float
+    batch_size: int
+    max_length: int | None
+    max_source: int | None
+    cut_long: bool
+    source_prefix: str
+    scale: float | None
+    lambda_: float | None
+    progress: Progress | None
+
+
+class HypothesesKeywords(TranslateKeywords, total=False):
+    """Those of `hypotheses`, `every_depth` and `stream`: all fields of `TranslationOptions`."""
+
+    nbest: int
+    scores: bool
 
 
 @dataclass(frozen=True)
@@ -13,24 +38,30 @@ class TranslationOptions:
     nbest: int = 1
     length_penalty: float = 0.6
     batch_size: int = 32
-    max_length: int | None = None  # longest output in sub-words; by default twice the source and 10 more
-    max_source: int | None = None  # longest source in sub-words; longer ones are refused, or cut if `cut_long`
+    max_length: int | None = None  # longest output in subwords; by default twice the source and 10 more
+    max_source: int | None = None  # longest source in subwords; longer ones are refused, or cut if `cut_long`
     cut_long: bool = False
     source_prefix: str = ""  # put before every text
     scores: bool = True  # without them greedy search is a little faster; a score is then not a number
     scale: float | None = None  # where each word has its own depth: all deeper or shallower; by default as in training
     lambda_: float | None = None  # the same, for depths from reconstruction
-    progress: Callable[[int], None] | None = None  # called with the number of texts that have become ready
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if self.beam < 1 or self.batch_size < 1:
-            raise UserError("beam and batch size must be at least 1")
-        if not 1 <= self.nbest <= self.beam:
+        for name in ("beam", "nbest", "batch_size", "max_length", "max_source"):
+            value = getattr(self, name)
+            if value is None and name.startswith("max"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UserError(f"{name} is {value!r}: use a whole number")
+            if value < 1:
+                raise UserError(f"{name} is {value}: use at least 1")
+        if self.nbest > self.beam:
             raise UserError(f"nbest is {self.nbest} but the beam is {self.beam}: use 1 <= nbest <= beam")
-        if not 0 <= self.length_penalty <= 10:
-            raise UserError(f"the length penalty {self.length_penalty} is out of range: use 0 to 10")
-        if min(self.max_length or 1, self.max_source or 1) < 1:
-            raise UserError("the longest source and output must be at least 1")
+        if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty <= 10:
+            raise UserError(f"length_penalty is {self.length_penalty!r}, out of range: use 0 to 10")
+        if not isinstance(self.source_prefix, str):
+            raise UserError(f"source_prefix is {self.source_prefix!r}: use a string")
 
     @property
     def search(self) -> SearchOptions:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
+from anydepth.infer.options import Progress
 from anydepth.infer.translator import Translator
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-Progress = Callable[[int], None]  # called with the number of sentences that have become ready
 Work = Callable[[Translator, Piece, Progress], Result]  # what is done with a piece; other processes must find it
 
 

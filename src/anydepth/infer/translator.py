@@ -1,168 +1,251 @@
 """The Translator: texts in, texts out, at any depth of the menu."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Unpack, overload
 
-from anydepth.data import Tokenizer
-from anydepth.depth import DepthMenu
+import torch
+
+from anydepth.artifact import bundled_model
+from anydepth.artifact.model import LoadedModel, load_model
+from anydepth.engines.auto import EngineOptions, make_engine
+from anydepth.engines.base import Candidate, Engine, SearchBatch
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
-from anydepth.infer.decoding import Candidate
-from anydepth.infer.engine import Engine, SearchBatch, TorchEngine
-from anydepth.infer.hypothesis import Hypothesis, TooLongError
-from anydepth.infer.languages import LanguagePair, ambiguous, differ, encoder_alone, matching
-from anydepth.infer.loaded import LoadedModel
-from anydepth.infer.options import TranslationOptions
-from anydepth.model import Transformer
+from anydepth.infer.depths import AUTO, Depth, group_by_depth, no_selector, own_selector
+from anydepth.infer.languages import ambiguous, choose_pair, each_pair, encoder_alone, must_choose
+from anydepth.infer.options import HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
+from anydepth.infer.text_model import (
+    TextModel,
+    TooLongError,
+    check_texts,
+    describe_depths,
+    describe_engine,
+    in_chunks,
+)
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import within_budget
 from anydepth.selectors.learned import LearnedSelector
 from anydepth.word_depths.table import TokenDepths
 
-AUTO = "auto"
-Depth = str | Sequence[str] | Selector | None
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation. The score is its log-probability over the length penalty.
 
-class Translator(LoadedModel):
-    """A model that translates, or an encoder alone. `anydepth.load` makes one from a model folder.
-
-    `pairs` are given where it has several, and `tag` where its sources begin with one; `between` chooses a pair.
+    One that ran into the length limit has not ended. An empty text was translated at no depth.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        menu: DepthMenu,
-        languages: tuple[str, str] = ("source", "target"),
-        folder: Path | None = None,
-        find_selector: Callable[[], LearnedSelector | None] = lambda: None,
-        pairs: Sequence[LanguagePair] = (),
-        tag: str | None = None,
-        token_depths: TokenDepths | None = None,
-    ) -> None:
-        super().__init__(model, tokenizer, menu, folder, token_depths)
-        self.languages, self._find_selector = languages, find_selector
-        self.pairs = tuple(pairs) or (LanguagePair(*languages, tag),)
-        self.tag = tag
-        self.engine: Engine = TorchEngine(model)
-        self.pair: str | None = None  # the name of the one that was chosen among several
+    text: str
+    tokens: tuple[int, ...]
+    score: float
+    ended: bool = True
+    depth: str = ""
+
+
+class Translator(TextModel):
+    """A model that translates, and the engine that runs it. `Translator.load` makes one from a model folder."""
+
+    def __init__(self, loaded: LoadedModel, engine: Engine | None = None) -> None:
+        """By default on the torch engine."""
+        if loaded.kind == "classifier":
+            raise UserError("this model classifies texts: use Classifier")
+        if loaded.kind == "encoder":
+            raise encoder_alone()
+        super().__init__(loaded)
+        self.languages, self.pairs = loaded.languages, loaded.pairs
+        self.pair, self.tag = loaded.pair, loaded.tag
+        self.engine: Engine = TorchEngine(loaded.model) if engine is None else engine
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str | None = None,
+        *,
+        engine: str = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        quantize: str | None = None,
+        speculate: bool = False,
+        shortlist: bool = False,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> "Translator":
+        """Load a model folder, or the folder of a finished run; by default the bundled model, French to English.
+
+        Args:
+            path: The folder.
+            engine: "native" (int8), "ctranslate2", "torch", or "auto", the fastest that is here.
+            device: "auto", "cpu" or "cuda".
+            threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
+            quantize: The compute type of CTranslate2, such as "int8".
+            speculate: On the native engine, the shallowest depth drafts and the asked one verifies: the same output,
+                sooner, for texts that are translated one at a time (batch_size=1).
+            shortlist: Search among the outputs of the model's lexical shortlist: faster.
+            source_language: Of a model that has several, the one to translate from.
+            target_language: Of a model that has several, the one to translate to.
+        """
+        if threads is not None:
+            torch.set_num_threads(max(1, threads))
+        folder = bundled_model() if path is None else path
+        loaded = load_model(folder, device)
+        if loaded.kind == "classifier":
+            raise UserError(f"{folder} classifies texts: use it with Classifier.load or `anydepth classify`")
+        if source_language is not None or target_language is not None:
+            loaded = choose_pair(loaded, source_language, target_language)
+        if loaded.kind == "encoder":
+            raise encoder_alone()
+        return cls(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(pair.name for pair in self.pairs)
+        return f"Translator({pairs}, {describe_depths(self.menu)}, {describe_engine(self.engine)})"
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
-        """The same model for one of its language pairs: with the depths of that, under short names, and its tag.
-
-        Where it does not matter which one a text is of, as in a model of one pair, there is nothing to choose.
-        """
-        found = matching(self.pairs, source, target, self.translates)
-        if len(found) > 1 and self.must_choose:
-            raise ambiguous(found)
-        if len(found) > 1 or len(self.pairs) == 1:
-            return self
-        chosen, (pair,) = copy(self), found
-        chosen.menu, chosen.pairs, chosen.pair, chosen.tag = self.menu.of_pair(pair.name), (pair,), pair.name, pair.tag
-        chosen.languages = (pair.source, pair.target)
-        return chosen
+        """The same model for one of its language pairs, by the names of the languages; itself if it has one pair."""
+        chosen = choose_pair(self.loaded, source, target)
+        return self if chosen is self.loaded else Translator(chosen, self.engine)
 
     def on(self, engine: Engine) -> "Translator":
         """The same model run by another engine."""
-        moved = copy(self)
-        moved.engine = engine
-        return moved
-
-    @property
-    def translates(self) -> bool:
-        """Or is an encoder alone."""
-        return self.model.config.decoder_layers > 0
+        return Translator(self.loaded, engine)
 
     @property
     def must_choose(self) -> bool:
         """Whether it can translate nothing before a language pair is chosen."""
-        return differ(self.pairs, self.menu)
+        return must_choose(self.loaded)
 
     @property
     def choices(self) -> "list[Translator]":
         """Of a model that asks for a language pair each; else itself."""
-        return [self.between(pair.source, pair.target) for pair in self.pairs] if self.must_choose else [self]
-
-    @property
-    def why_no_selector(self) -> str | None:
-        """If none can be trained for it, the reason."""
-        weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
-        if not self.translates:
-            return "this model is an encoder alone: a selector is for models that translate"
-        if len(self.menu) == 1:
-            return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
-        if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
-            return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
-        if any(entry.subnetwork.by_word for entry in self.menu):
-            return "a selector cannot be trained where each word has its own depth: name a depth instead"
-        if weighted:
-            return (
-                f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}: "
-                "it is for models with several plain depths, such as tied-multi"
-            )
-        return None
+        return [Translator(one, self.engine) for one in each_pair(self.loaded)] if self.must_choose else [self]
 
     @cached_property
     def selector(self) -> LearnedSelector | None:
-        """Its own, behind `auto`."""
-        return self._find_selector()
+        """Its own, behind depth="auto"; read when it is first asked for."""
+        return own_selector(self.loaded)
 
-    def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """The best translation of each text; options as for `hypotheses`."""
-        return [best.text for best, *_ in self.hypotheses(texts, **{"scores": False, **options})]
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, texts: str, *, depth: Depth = None, **options: Unpack[TranslateKeywords]
+    ) -> str: ...
 
-    def hypotheses(self, texts: Sequence[str], *, depth: Depth = None, **options: Any) -> list[list[Hypothesis]]:
-        """The `nbest` best translations of each text, in order; the options are those of `TranslationOptions`.
+    @overload
+    def translate(
+        self, texts: Iterable[str], *, depth: Depth = None, **options: Unpack[TranslateKeywords]
+    ) -> list[str]: ...
 
-        `depth` is an entry of the menu, such as "6-2"; one for each text; a Selector; "auto" for the model's own
-        selector; None is the menu's default.
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        depth: Depth = None,
+        beam: int = 1,
+        length_penalty: float = 0.6,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        max_source: int | None = None,
+        cut_long: bool = False,
+        source_prefix: str = "",
+        scale: float | None = None,
+        lambda_: float | None = None,
+        progress: Progress | None = None,
+    ) -> str | list[str]:
+        """The best translation of a text, or of each of several.
+
+        Args:
+            texts: A string, which gives a string; or an iterable of strings, which gives a list.
+            depth: An entry of the menu, such as "6-2"; one for each text; "auto" for the model's own selector; any
+                other Selector. By default that of the menu.
+            beam: Beam size; 1 is greedy search.
+            length_penalty: GNMT's, from 0 to 10, used with a beam.
+            batch_size: Texts decoded together.
+            max_length: Longest output in subwords; by default twice the source and 10 more.
+            max_source: Longest source in subwords; by default what the model takes.
+            cut_long: Cut texts that are too long instead of refusing them.
+            source_prefix: Put before every text.
+            scale: Where each word has its own depth: all deeper or shallower, such as 2 or 0.5.
+            lambda_: The same, for depths from reconstruction: larger is shallower.
+            progress: Called with the number of texts that have become ready.
+        """
+        options = TranslationOptions(
+            beam=beam,
+            length_penalty=length_penalty,
+            batch_size=batch_size,
+            max_length=max_length,
+            max_source=max_source,
+            cut_long=cut_long,
+            source_prefix=source_prefix,
+            scores=False,
+            scale=scale,
+            lambda_=lambda_,
+            progress=progress,
+        )
+        found = [
+            best.text for best, *_ in self._translate([texts] if isinstance(texts, str) else texts, depth, options)
+        ]
+        return found[0] if isinstance(texts, str) else found
+
+    def hypotheses(
+        self, texts: Iterable[str], *, depth: Depth = None, **options: Unpack[HypothesesKeywords]
+    ) -> list[list[Hypothesis]]:
+        """The `nbest` best translations of each text, in order, with their scores.
+
+        Arguments as for `translate`; besides `nbest`, at most the beam, and `scores`, without which greedy search is a
+        little faster.
+        """
+        return self._translate(texts, depth, TranslationOptions(**options))
+
+    def stream(
+        self, lines: Iterable[str], chunk: int = 2048, *, depth: Depth = None, **options: Unpack[HypothesesKeywords]
+    ) -> Iterator[list[Hypothesis]]:
+        """The same for any number of lines with bounded memory, `chunk` lines at a time.
+
+        A line that is too long or broken ends the stream with its number, after everything before it is given out.
         """
         checked = TranslationOptions(**options)
-        self._check_can_translate()
-        self._check_depth(depth)
-        self._word_depths(checked)
-        sources = self._encode(texts, checked)
-        found = [[Hypothesis("", (), 0.0)] for _ in texts]
-        for name, group in self._grouped(depth, _waiting(sources), sources).items():
-            for i, (hypotheses,) in self._search([name], group, sources, checked):
-                found[i] = hypotheses
-        return found
+        self._translate([], depth, checked)  # refuses bad options before it waits for a line
+        return in_chunks(lines, chunk, lambda texts: self._translate(texts, depth, checked))
 
     def every_depth(
-        self, texts: Sequence[str], *, depths: Sequence[str] | None = None, **options: Any
+        self, texts: Iterable[str], *, depths: Sequence[str] | None = None, **options: Unpack[HypothesesKeywords]
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
         checked = TranslationOptions(**options)
-        self._check_can_translate()
+        self._check_pair()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
         sources = self._encode(texts, checked)
-        found = {name: [[Hypothesis("", (), 0.0)] for _ in texts] for name in names}
+        found = {name: [[Hypothesis("", (), 0.0)] for _ in sources] for name in names}
         for i, of_each in self._search(names, _waiting(sources), sources, checked):
             for name, hypotheses in zip(names, of_each, strict=True):
                 found[name][i] = hypotheses
         return found
 
-    def _search(
-        self, names: Sequence[str], group: list[int], sources: list[list[int]], options: TranslationOptions
-    ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
-        """For each text of the group its place, and its hypotheses at each of these depths."""
-        subnetworks = [self.menu[name].subnetwork for name in names]
-        depths = self._word_depths(options)
-        batches = list(_batches(group, sources, options.batch_size))
-        asked = (self._to_search([sources[i] for i in chosen], options) for chosen in batches)
-        found = self.engine.search(subnetworks, asked, options.search, depths)
-        for chosen, of_each in zip(batches, found, strict=True):
-            for i, *candidates_of in zip(chosen, *of_each, strict=True):
-                yield i, [self._hypotheses(one, name) for name, one in zip(names, candidates_of, strict=True)]
-            options.ready(len(chosen))
+    def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
+        """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""
+        return within_budget(self, budget, beam=beam, batch_size=batch_size)
 
-    def _to_search(self, batch: list[list[int]], options: TranslationOptions) -> SearchBatch:
-        longest = self.model.config.max_length
-        return SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
+    def _translate(self, texts: Iterable[str], depth: Depth, options: TranslationOptions) -> list[list[Hypothesis]]:
+        self._check_pair()
+        if isinstance(depth, str) and depth == AUTO:
+            if self.selector is None:
+                raise no_selector(self.loaded)
+            depth = self.selector
+        elif isinstance(depth, str) or not isinstance(depth, Sequence | Selector):
+            self.engine.prepare([self.menu[depth].subnetwork])  # refuses what cannot be, before anyone waits for it
+        self._word_depths(options)
+        sources = self._encode(texts, options)
+        found = [[Hypothesis("", (), 0.0)] for _ in sources]
+        for name, group in group_by_depth(self.menu, depth, sources, _waiting(sources)).items():
+            for i, (hypotheses,) in self._search([name], group, sources, options):
+                found[i] = hypotheses
+        return found
+
+    def _check_pair(self) -> None:
+        if self.must_choose:
+            raise ambiguous(self.pairs)
 
     def _word_depths(self, options: TranslationOptions) -> TokenDepths | None:
         if options.scale is None and options.lambda_ is None:
@@ -171,96 +254,52 @@ class Translator(LoadedModel):
             raise UserError("this model has no depths of words: scale and lambda have no effect, leave them out")
         return self.token_depths.changed(options.scale, options.lambda_)
 
-    def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
-        """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""
-        return within_budget(self, budget, beam=beam, batch_size=batch_size)
-
-    def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
-        return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
-
-    def _check_can_translate(self) -> None:
-        if not self.translates:
-            raise encoder_alone()
-        if self.must_choose:
-            raise ambiguous(self.pairs)
-
-    def _check_depth(self, depth: Depth) -> None:
-        """Refuse what cannot be, before anyone waits for it."""
-        if depth == AUTO and self.selector is None:
-            if self.why_no_selector is not None:
-                raise UserError(f"`auto` needs a selector; {self.why_no_selector}")
-            raise UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
-        if depth != AUTO and (isinstance(depth, str) or not isinstance(depth, Sequence | Selector)):
-            self.engine.prepare([self.menu[depth].subnetwork])
-
-    def _grouped(self, depth: Depth, waiting: list[int], sources: list[list[int]]) -> dict[str, list[int]]:
-        """The texts that are to run at each depth."""
-        if depth == AUTO:
-            depth = self.selector
-        if depth is None or isinstance(depth, str):
-            return {self.menu[depth].name: waiting}
-        if isinstance(depth, Selector):
-            names = depth.choose([sources[i] for i in waiting]) if waiting else []
-        elif len(depth) == len(sources):
-            names = [depth[i] for i in waiting]
-        else:
-            raise UserError(f"there are {len(sources):,} texts but {len(depth):,} depths: give one for each text")
-        groups: dict[str, list[int]] = {}
-        for i, name in zip(waiting, names, strict=True):
-            groups.setdefault(self.menu[name].name, []).append(i)
-        return groups
-
-    def stream(self, lines: Iterable[str], chunk: int = 2048, **options: Any) -> Iterator[list[Hypothesis]]:
-        """Translate any number of lines with bounded memory, in order; options as for `hypotheses`.
-
-        A line that is too long or broken ends the stream with its number, after everything before it is given out.
-        """
-        self.hypotheses([], **options)  # refuses bad options before it waits for a line
-        lines, done = iter(lines), 0
-        problem: UserError | None = None
-        while problem is None:
-            texts: list[str] = []
-            try:
-                texts.extend(islice(lines, chunk))
-            except UserError as error:  # such as broken UTF-8: first what came before it
-                problem = error
-            if not texts and problem is None:
-                return
-            try:
-                yield from self.hypotheses(texts, **options)
-            except TooLongError as error:
-                yield from self.hypotheses(texts[: error.number - 1], **options)
-                problem = TooLongError(done + error.number, error.length, error.limit)
-            done += len(texts)
-        raise problem
-
-    @property
-    def longest_source(self) -> int:
-        """Leaving room for the tag, too, where there is one."""
-        return super().longest_source - (0 if self.tag is None else 1)
-
-    def as_read(self, ids: Sequence[int]) -> list[int]:
-        """An empty text has no tag: it needs no search."""
-        if self.tag is None or not ids:
-            return super().as_read(ids)
-        tag = self.tokenizer.id_of(self.tag)
-        if tag is None:
-            raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
-        return super().as_read([tag, *ids])
-
-    def _encode(self, texts: Sequence[str], options: TranslationOptions) -> list[list[int]]:
+    def _encode(self, texts: Iterable[str], options: TranslationOptions) -> list[list[int]]:
         """As the encoder reads them. Empty ones need no search: they are ready."""
-        if isinstance(texts, str):
-            raise UserError("translate takes a list of texts: write [text]")
         limit = min(options.max_source or self.longest_source, self.longest_source)
         sources = []
-        whole = [options.source_prefix + text if text else "" for text in texts]
+        whole = [options.source_prefix + text if text else "" for text in check_texts(texts)]
         for number, ids in enumerate(self.tokenizer.encode_many(whole), 1):
             if len(ids) > limit and not options.cut_long:
                 raise TooLongError(number, len(ids), limit)
             sources.append(self.as_read(ids[:limit]))
         options.ready(len(sources) - len(_waiting(sources)))
         return sources
+
+    def _search(
+        self, names: Sequence[str], group: list[int], sources: list[list[int]], options: TranslationOptions
+    ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
+        """For each text of the group its position, and its hypotheses at each of these depths."""
+        subnetworks = [self.menu[name].subnetwork for name in names]
+        longest = self.model.config.max_length
+        batches = list(_batches(group, sources, options.batch_size))
+        asked = (
+            SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
+            for batch in ([sources[i] for i in chosen] for chosen in batches)
+        )
+        found = self.engine.search(subnetworks, asked, options.search, self._word_depths(options))
+        for chosen, of_each in zip(batches, found, strict=True):
+            for i, *candidates_of in zip(chosen, *of_each, strict=True):
+                yield i, [self._hypotheses(one, name) for name, one in zip(names, candidates_of, strict=True)]
+            options.ready(len(chosen))
+
+    def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
+        return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
+
+
+def on_engine(
+    translator: Translator,
+    name: str,
+    threads: int | None = None,
+    quantize: str | None = None,
+    *,
+    speculate: bool = False,
+    shortlist: bool = False,
+    batch_size: int = 1,
+) -> Translator:
+    """The same model run by the engine of this name; see `EngineOptions`."""
+    options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
+    return translator.on(make_engine(translator.loaded, name, options))
 
 
 def _waiting(sources: list[list[int]]) -> list[int]:

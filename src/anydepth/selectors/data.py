@@ -27,7 +27,8 @@ from anydepth.evaluate.depth_table import TABLE, EveryDepth
 from anydepth.evaluate.every_depth import every_depth_of, what_is_done
 from anydepth.evaluate.likelihood import likelihood_every_depth
 from anydepth.evaluate.table_parts import joined
-from anydepth.infer.runner import Progress, Runner, here
+from anydepth.infer.options import Progress
+from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.learned import deepest_index, split_level

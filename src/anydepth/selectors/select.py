@@ -28,6 +28,7 @@ from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
 from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
 from anydepth.evaluate.tuning import tuned
 from anydepth.files import read_json
+from anydepth.infer.depths import why_no_selector
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar, progress_console
@@ -61,7 +62,7 @@ class SelectOptions:
 
 def check_model(translator: Translator) -> Path:
     """Before hours of work, not after. The model's folder is returned."""
-    folder, reason = translator.folder, translator.why_no_selector
+    folder, reason = translator.folder, why_no_selector(translator.loaded)
     if reason is not None:
         raise UserError(reason)
     if folder is None or not os.access(folder, os.W_OK):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
-from anydepth.infer.languages import LanguagePair
-from anydepth.infer.translator import AUTO, Translator
+from anydepth.infer.depths import AUTO
+from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import BudgetSelector, in_ms
 from anydepth.selectors.calibration import LengthCost, by_layers, find
 from anydepth.serve.schemas import Settings

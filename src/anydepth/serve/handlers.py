@@ -15,11 +15,11 @@ from babel import Locale
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
 from anydepth.infer.classifier import Classification, Classifier, ExplainedWord
-from anydepth.infer.languages import LanguagePair
 from anydepth.infer.translator import Translator
 from anydepth.serve.depths import Depths
 from anydepth.serve.monitoring import FAILURE, Metrics

@@ -34,8 +34,6 @@ def build_app(given: Path, source: ModelSource, workers: int, settings: Settings
         if source.engine not in ("auto", "torch"):
             raise UserError(f"{source.engine} runs models that translate; this one classifies: use the engine torch")
         return make_app(ClassificationHandler(model, settings), Workers(model, source, workers), settings)
-    if not model.translates:
-        raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
     handler = TranslationHandler(model, settings, find_sample(model.choices[0], given))
     return make_app(handler, Workers(model, source, workers), settings)
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from anydepth.artifact.model import load_any
-from anydepth.engines.auto import on_engine
+from anydepth.artifact.model import load_model
+from anydepth.engines.auto import EngineOptions, make_engine
+from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 
@@ -34,12 +35,13 @@ class ModelSource:
     shortlist: bool = False
 
     def load(self, workers: int) -> Model:
-        model = load_any(self.folder, self.device)
-        if isinstance(model, Classifier):
-            return model
-        return on_engine(
-            model, self.engine, workers, self.quantization, speculate=self.speculate, shortlist=self.shortlist
-        )
+        loaded = load_model(self.folder, self.device)
+        if loaded.kind == "classifier":
+            return Classifier(loaded)
+        if loaded.kind == "encoder":
+            raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
+        options = EngineOptions(workers, self.quantization, self.speculate, self.shortlist)
+        return Translator(loaded, make_engine(loaded, self.engine, options))
 
 
 class BatchKey(NamedTuple):

@@ -14,7 +14,6 @@ from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.data import Tokenizer
 from anydepth.errors import UserError
 from anydepth.files import read_json, write_atomically
-from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.hf import is_pretrained, load_pretrained
@@ -44,9 +43,8 @@ class StartModel:
             for name in sorted(tensors):
                 digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
             return cls(config, tensors, tokenizer, digest.hexdigest())
-        found = artifact.load_any(path)
-        labels = found.labels if isinstance(found, Classifier) else ()
-        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, labels)
+        found = artifact.load_model(path)
+        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, found.labels)
 
     def copy_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
         """Copy all weights that fit. A head for other labels is not copied, even if it has the same size."""
@@ -71,7 +69,7 @@ class BaseModels:
         if recipe.init_from is not None and not any(read_state(run, step) for step in saved_steps(run)):
             start = StartModel.load(recipe.init_from)
         if recipe.teacher is not None and recipe.teacher.model != "self":
-            teacher = artifact.load(recipe.teacher.model, str(device))
+            teacher = Translator.load(recipe.teacher.model, engine="torch", device=str(device))
         return cls(start, teacher)
 
     def complete(self, recipe: Recipe, run: Path) -> Recipe:

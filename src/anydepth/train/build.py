@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from anydepth.artifact import model as artifact
-from anydepth.artifact.folder import WORD_DEPTHS
+from anydepth.artifact.folder import WORD_DEPTHS, LanguagePair
 from anydepth.config import DataConfig, Recipe, WordDepthsConfig
 from anydepth.config.data import Task
 from anydepth.data import (
@@ -23,7 +23,6 @@ from anydepth.data import (
 from anydepth.data.augment import AugmentedStore, Augmenter
 from anydepth.data.shards import Encoding
 from anydepth.errors import UserError
-from anydepth.infer.languages import LanguagePair
 from anydepth.objectives import OBJECTIVES, Finished, TranslationObjective, make_objective
 from anydepth.train.checkpoint import average_checkpoints
 from anydepth.train.trainer import Stream

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from anydepth.artifact.model import LoadedModel
 from anydepth.data import Batch, Tokenizer
 from anydepth.data.corpus import Pair
 from anydepth.depth import DepthMenu
@@ -88,7 +89,8 @@ class TranslationValidator:
 
     def _measure(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, ByDepth]:
         """BLEU and likelihood of one language pair at each depth."""
-        translator = Translator(model, self.tokenizer, menu, tag=held_out.tag, token_depths=self.token_depths)
+        loaded = LoadedModel(model, self.tokenizer, menu, tag=held_out.tag, token_depths=self.token_depths)
+        translator = Translator(loaded)
         sources = [source for source, _ in held_out.pairs]
         references = [target for _, target in held_out.pairs]
         result: dict[str, ByDepth] = {"bleu": {}, "nll": {}}

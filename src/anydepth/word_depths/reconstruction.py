@@ -29,7 +29,6 @@ from anydepth.data.words import UNKNOWN, words_of_pieces
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
-from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.hf import is_pretrained
 from anydepth.progress import progress_bar
@@ -94,20 +93,20 @@ def reconstruction_depths(
     return averager.table(of_texts, facts), averager.counts
 
 
-def _read(filler: Translator, texts: Sequence[str], limit: int) -> list[list[int]]:
+def _read(filler: artifact.LoadedModel, texts: Sequence[str], limit: int) -> list[list[int]]:
     """As a classifier with this limit reads them, so that it finds their depths again."""
     longest = min(limit - len(filler.tokenizer.opening), filler.longest_source)
     return [filler.as_read(ids[:longest]) for ids in filler.tokenizer.encode_many(texts) if ids]
 
 
-def _load_filler(settings: ReconstructionConfig) -> Translator | None:
+def _load_filler(settings: ReconstructionConfig) -> artifact.LoadedModel | None:
     """The given encoder, if it can fill in from every layer."""
     if settings.encoder is None or is_pretrained(settings.encoder):
         return None
-    there = artifact.load_any(settings.encoder, settings.device)
-    if not isinstance(there, Translator):
+    there = artifact.load_model(settings.encoder, settings.device)
+    if there.kind == "classifier":
         return None
-    if there.translates:
+    if there.kind == "translator":
         raise UserError(f"{settings.encoder} translates: give an encoder alone, or none to start from scratch")
     exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
     if there.tokenizer.id_of(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
@@ -116,10 +115,10 @@ def _load_filler(settings: ReconstructionConfig) -> Translator | None:
     return there
 
 
-def _train_filler(settings: ReconstructionConfig, texts: Sequence[str], work: Path) -> Translator:
+def _train_filler(settings: ReconstructionConfig, texts: Sequence[str], work: Path) -> artifact.LoadedModel:
     """A model that learns to fill in from every layer."""
     try:
-        return artifact.load(train(_recipe(settings, texts, work), work), settings.device)
+        return artifact.load_model(train(_recipe(settings, texts, work), work), settings.device)
     except UserError as error:
         said = str(error)
         for key, name in NAMES.items():

@@ -1,17 +1,78 @@
-"""Beam search.
+"""Search over the steps of a decoder, greedy or with a beam: the same for every engine that leaves it to us.
 
 Shapes: b sentences, k beam, r = b x k rows, s source length, v vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from anydepth.data import Tokenizer
-from anydepth.infer.decoding import Candidate, SearchOptions, Steps, largest, length_penalty
+from anydepth.engines.base import Candidate, Found, SearchOptions, length_penalty
+
+SMALL = 2**14  # below so many logits a plain top-k is as fast
 
 
-def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> list[list[Candidate]]:
+class Steps(Protocol):
+    """A batch on its way: the encoder has run, the decoder goes one position per call. Search knows no more of it."""
+
+    device: torch.device
+
+    def step(self, tokens_r: Tensor) -> Tensor:
+        """Logits [r, v] of the next position, which are the caller's to change."""
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order; they may repeat (beams) or be missing (finished sentences)."""
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """The same for what the rows of a sentence share."""
+
+
+def run_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+    """The best candidates of every sentence, each at most its limit long with EOS."""
+    return (greedy_search if options.beam == 1 else beam_search)(decoding, limits, options)
+
+
+def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+    """The best token at every step."""
+    alive = list(range(len(limits)))
+    outputs: list[list[int]] = [[] for _ in limits]
+    log_p = torch.full((len(limits),), 0.0 if options.scores else float("nan"), device=decoding.device)
+    results: list[list[Candidate]] = [[] for _ in limits]
+    tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
+    for length in range(1, max(limits) + 1):
+        logits_rv = decoding.step(tokens_r)
+        if options.scores:
+            log_p -= logits_rv.logsumexp(dim=-1)
+        if length <= options.min_length:
+            logits_rv[:, Tokenizer.EOS] = float("-inf")
+        tokens_r = largest(logits_rv, 1)[1][:, 0]
+        if options.scores:
+            log_p += logits_rv.gather(1, tokens_r[:, None])[:, 0]
+        going = []
+        for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
+            ended = token == Tokenizer.EOS
+            if not ended:
+                outputs[sentence].append(token)
+            if ended or length >= limits[sentence]:
+                score = float(log_p[row]) / length_penalty(length, options.length_penalty)
+                results[sentence] = [Candidate(tuple(outputs[sentence]), score, ended)]
+            else:
+                going.append(row)
+        if not going:
+            break
+        if len(going) < len(alive):
+            rows = torch.tensor(going, device=decoding.device)
+            decoding.keep_rows(rows)
+            decoding.keep_sentences(rows)
+            tokens_r, log_p = tokens_r[rows], log_p[rows]
+            alive = [alive[row] for row in going]
+    return results
+
+
+def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
     """A sentence is done when `beam` hypotheses have ended, or at its limit."""
     k = options.beam
     beams = _Beams(len(limits), limits, options)
@@ -116,3 +177,22 @@ class _Beams:
         chosen.parents[-1] += [chosen.parents[-1][0]] * missing
         chosen.tokens[-1] += [chosen.tokens[-1][0]] * missing
         chosen.scores[-1] += [float("-inf")] * missing
+
+
+def never(logits_rv: Tensor) -> Tensor:
+    """Rule out what may never be generated: PAD, UNK and BOS come before EOS."""
+    logits_rv[:, : Tokenizer.EOS] = float("-inf")
+    return logits_rv
+
+
+def largest(x_rv: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`x_rv.topk(k)` in less than half the time: the k largest values lie in the k blocks with the largest maxima."""
+    rows, v = x_rv.shape
+    block = next((size for size in (64, 32, 16) if v % size == 0 and v // size >= 2 * k), None)
+    if block is None or rows * v < SMALL:
+        return tuple(x_rv.topk(k, dim=-1))  # type: ignore[return-value]
+    blocks_rnb = x_rv.view(rows, v // block, block)
+    chosen_rk = blocks_rnb.amax(dim=-1).topk(k, dim=-1, sorted=False).indices
+    candidates = blocks_rnb.gather(1, chosen_rk[:, :, None].expand(rows, k, block)).view(rows, k * block)
+    values, places = candidates.topk(k, dim=-1)
+    return values, chosen_rk.gather(1, places // block) * block + places % block

@@ -1,0 +1,120 @@
+"""What an engine is: it runs sub-networks on token ids, and knows no text.
+
+torch.py runs everything; native.py, ctranslate2.py and onnx.py run models that translate. auto.py chooses one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anydepth.config import ModelConfig
+from anydepth.depth import SubNetwork
+from anydepth.errors import UserError
+from anydepth.word_depths.table import TokenDepths
+
+
+class SearchBatch(NamedTuple):
+    """Sources, token ids that end in EOS, and how long the output of each may be, with EOS."""
+
+    sources: list[list[int]]
+    limits: list[int]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 0.6
+    min_length: int = 1  # tokens before EOS: no output is empty, as in other decoders
+    scores: bool = True  # greedy search can do without, and is faster
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty.
+
+    The score is not a number if it was not asked for. What ran into its limit before EOS came has not ended.
+    """
+
+    tokens: tuple[int, ...]
+    score: float
+    ended: bool = True
+
+
+Found = list[list[Candidate]]  # of each source
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """GNMT's: ((5 + length) / 6) ^ alpha, the length counting EOS."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+class Engine(Protocol):
+    """Runs a model that translates."""
+
+    @property
+    def name(self) -> str:
+        """As users write it; times measured with one say nothing of another."""
+
+    @property
+    def compute_type(self) -> str:
+        """Such as float32 or int8."""
+
+    @property
+    def threads(self) -> int:
+        """Cores that it uses at once."""
+
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        """Get ready to run these, or refuse those that it cannot run."""
+
+    def search(
+        self,
+        subs: Sequence[SubNetwork],
+        batches: Iterable[SearchBatch],
+        options: SearchOptions,
+        token_depths: TokenDepths | None = None,
+    ) -> Iterator[list[Found]]:
+        """For each batch, in order, what each of the sub-networks finds."""
+
+
+class Classified(NamedTuple):
+    """The probability of each class, and how many layers each token of the source ran."""
+
+    probabilities: list[float]
+    depths: NDArray[np.int64]
+
+
+class ClassifierEngine(Protocol):
+    """Runs a model that classifies."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def compute_type(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    def classify(
+        self, sub: SubNetwork, sources: list[list[int]], token_depths: TokenDepths | None, halting_scale: float = 1.0
+    ) -> list[Classified]:
+        """What each source of a batch is. The depths of its tokens are given, or the model's halting unit decides:
+        its decisions are multiplied by `halting_scale`."""
+
+
+def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
+    """Refuse, with the reason, what CTranslate2 and ONNX have no place for."""
+    if config.decoder_layers == 0:
+        raise UserError(f'{to} takes models that translate; this one is an encoder alone: use engine="torch"')
+    if sub.by_word:
+        raise UserError(
+            f"at depth {sub.name} each word has its own depth, which {to} cannot run: take another depth, or torch"
+        )
+    if config.residual == "dlcl":
+        raise UserError(f"each layer of this model reads all those before it (dlcl), which {to} cannot run: use torch")
+    if config.norm == "none":
+        raise UserError(f"the layers of this model have no norms, which {to} cannot do without: use torch")

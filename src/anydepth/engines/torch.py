@@ -1,0 +1,171 @@
+"""The torch engine: runs every model, at every depth, on every device.
+
+Shapes: b sentences, k beam, r = b x k rows, s source length, d width, v vocabulary, c classes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anydepth.data import Tokenizer, stacked
+from anydepth.depth import SubNetwork
+from anydepth.engines.base import Classified, Found, SearchBatch, SearchOptions
+from anydepth.engines.search import never, run_search
+from anydepth.model import DecoderCache, Transformer
+from anydepth.model.stack import EncoderDepths as LayersOfTokens
+from anydepth.word_depths.table import TokenDepths
+
+
+class TorchEngine:
+    """Batch after batch, each on all threads. `Engine` and `ClassifierEngine` in one."""
+
+    name, compute_type = "torch", "float32"
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+
+    @property
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        pass
+
+    def search(
+        self,
+        subs: Sequence[SubNetwork],
+        batches: Iterable[SearchBatch],
+        options: SearchOptions,
+        token_depths: TokenDepths | None = None,
+    ) -> Iterator[list[Found]]:
+        for batch in batches:
+            yield search_each(self.model, subs, batch, options, token_depths)
+
+    @torch.inference_mode()
+    def classify(
+        self, sub: SubNetwork, sources: list[list[int]], token_depths: TokenDepths | None, halting_scale: float = 1.0
+    ) -> list[Classified]:
+        device, source_bs = next(self.model.parameters()).device, stacked(sources)
+        longest = source_bs.shape[1]
+        padding_bs = (source_bs == Tokenizer.PAD).to(device) if any(len(row) < longest for row in sources) else None
+        depths = self._depths(sub, source_bs, token_depths, halting_scale)
+        states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=depths)
+        logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))
+        ran = states.depths
+        if ran is None:
+            ran = np.full((len(sources), longest), len(sub.encoder))
+        probabilities = torch.softmax(logits_bc.float(), dim=-1).tolist()
+        return [Classified(row, ran[i, : len(sources[i])]) for i, row in enumerate(probabilities)]
+
+    def _depths(
+        self, sub: SubNetwork, source_bs: Tensor, token_depths: TokenDepths | None, halting_scale: float
+    ) -> LayersOfTokens:
+        if not sub.by_word:
+            return None
+        if token_depths is not None:
+            return token_depths.tensor(source_bs)
+
+        def halts(first_bsd: Tensor) -> Tensor:
+            return torch.ceil(self.model.halts(first_bsd) * halting_scale - 0.5).clamp(1, len(sub.encoder)).long()
+
+        return halts
+
+
+class Encoded(NamedTuple):
+    """What the decoder reads: encoder exits, and which of their positions are padding."""
+
+    memory_bsd: Tensor
+    padding_bs: Tensor | None
+
+
+def encode(
+    model: Transformer, subs: Sequence[SubNetwork], sources: list[list[int]], token_depths: TokenDepths | None = None
+) -> list[Encoded]:
+    """The exits of several sub-networks' encoders; layers that they begin with alike run once."""
+    device = next(model.parameters()).device
+    source_bs = stacked(sources).to(device)
+    padding_bs = source_bs == Tokenizer.PAD if any(len(row) < source_bs.shape[1] for row in sources) else None
+    plain = [sub.encoder_weights is None and not sub.by_word for sub in subs]
+    states = iter(model.encode_each(source_bs, [sub.encoder for sub in compress(subs, plain)], padding_bs))
+    depths = None if all(plain) or token_depths is None else token_depths.tensor(source_bs)
+    exits = [
+        (next(states) if is_plain else model.encode(source_bs, sub, padding_bs, depths=depths))[-1]
+        for sub, is_plain in zip(subs, plain, strict=True)
+    ]
+    return [Encoded(model.memory(state_bsd), padding_bs) for state_bsd in exits]
+
+
+def search(
+    model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
+) -> Found:
+    """The best candidates of every source (token ids that end in EOS), each at most its limit long with EOS."""
+    return search_each(model, [sub], SearchBatch(sources, limits), options)[0]
+
+
+def search_each(
+    model: Transformer,
+    subs: Sequence[SubNetwork],
+    batch: SearchBatch,
+    options: SearchOptions,
+    token_depths: TokenDepths | None = None,
+) -> list[Found]:
+    """The same for several sub-networks at once, in much less time than one after the other.
+
+    Every encoder runs once, and a decoder searches from the exits of all encoders it goes with, stacked on the batch.
+    `token_depths` are for those in which every word has its own depth.
+    """
+    sources, limits = batch
+    found: dict[SubNetwork, Found] = {}
+    with torch.inference_mode():
+        exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
+        for group in _group_by_decoder(subs):
+            joined = _stacked([exits[sub] for sub in group])
+            decoding = Decoding(model, group[0], joined, max(limits))
+            rows = run_search(decoding, limits * len(group), options)
+            for position, sub in enumerate(group):
+                found[sub] = rows[position * len(sources) : (position + 1) * len(sources)]
+    return [found[sub] for sub in subs]
+
+
+def _group_by_decoder(subs: Sequence[SubNetwork]) -> list[list[SubNetwork]]:
+    groups: dict[object, list[SubNetwork]] = {}
+    for sub in dict.fromkeys(subs):
+        groups.setdefault((sub.decoder, sub.decoder_weights), []).append(sub)
+    return list(groups.values())
+
+
+def _stacked(exits: Sequence[Encoded]) -> Encoded:
+    if len(exits) == 1:
+        return exits[0]
+    padding_bs = exits[0].padding_bs
+    return Encoded(
+        torch.cat([one.memory_bsd for one in exits]),
+        None if padding_bs is None else padding_bs.repeat(len(exits), 1),
+    )
+
+
+class Decoding:
+    """`Steps` of a Transformer."""
+
+    def __init__(self, model: Transformer, sub: SubNetwork, encoded: Encoded, limit: int) -> None:
+        self.model, self.sub = model, sub
+        self.memory, self.padding_bs = encoded
+        self.device = self.memory.device
+        self.cache = DecoderCache(len(sub.decoder), limit)
+
+    def step(self, tokens_r: Tensor) -> Tensor:
+        states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache)
+        logits_rv: Tensor = self.model.output(self.model.features(states[-1][:, -1]))
+        return never(logits_rv)
+
+    def keep_rows(self, rows: Tensor) -> None:
+        self.cache.keep_rows(rows)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        if self.padding_bs is not None:
+            self.padding_bs = self.padding_bs[sentences]
+        self.cache.keep_sentences(sentences)

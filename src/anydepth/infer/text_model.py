@@ -1,0 +1,109 @@
+"""What Translator and Classifier share: a loaded model, and texts that come as strings, iterables or streams."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from anydepth.artifact.model import LoadedModel
+from anydepth.depth import DepthMenu
+from anydepth.engines.base import ClassifierEngine, Engine
+from anydepth.errors import UserError
+
+Result = TypeVar("Result")
+
+
+class TooLongError(UserError):
+    """A text is longer than the limit."""
+
+    def __init__(self, number: int, length: int, limit: int) -> None:
+        super().__init__(
+            f"line {number:,} has {length:,} subwords, the limit is {limit:,}: "
+            "split it into sentences, or have long lines cut with cut_long=True"
+        )
+        self.number, self.length, self.limit = number, length, limit
+
+    def __reduce__(self) -> tuple[type, tuple[int, int, int]]:
+        """So that it may come from another process."""
+        return TooLongError, (self.number, self.length, self.limit)
+
+
+class TextModel:
+    """A loaded model, whose parts it shows as its own."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self.model, self.tokenizer, self.menu = loaded.model, loaded.tokenizer, loaded.menu
+        self.folder, self.token_depths = loaded.folder, loaded.token_depths
+
+    @property
+    def longest_source(self) -> int:
+        return self.loaded.longest_source
+
+    @property
+    def fingerprint(self) -> str:
+        return self.loaded.fingerprint
+
+    def as_read(self, ids: Sequence[int]) -> list[int]:
+        return self.loaded.as_read(ids)
+
+    def parameters(self, depth: str | None = None) -> int:
+        return self.loaded.parameters(depth)
+
+    def bytes(self, depth: str | None = None) -> int:
+        return self.loaded.bytes(depth)
+
+
+def describe_depths(menu: DepthMenu) -> str:
+    """For `repr`: 18 depths 1-1..6-3, default 4-1."""
+    names = menu.names
+    if len(names) == 1:
+        return f"depth {names[0]}"
+    return f"{len(names)} depths {names[0]}..{names[-1]}, default {menu.default.name}"
+
+
+def describe_engine(engine: Engine | ClassifierEngine) -> str:
+    """For `repr`: engine native int8, 2 threads."""
+    name = engine.name if engine.compute_type in engine.name else f"{engine.name} {engine.compute_type}"
+    return f"engine {name}, {engine.threads} thread{'s' if engine.threads > 1 else ''}"
+
+
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """All of them, each of which must be a string."""
+    if isinstance(texts, str):
+        raise UserError("this takes several texts: write [text]")
+    if not isinstance(texts, Iterable):
+        raise UserError(f"texts is {_a(texts)}: give a string, or several in a list or another iterable")
+    found = list(texts)
+    for number, text in enumerate(found, 1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {_a(text)}, not a string")
+    return found
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def in_chunks(lines: Iterable[str], chunk: int, process: Callable[[list[str]], Iterable[Result]]) -> Iterator[Result]:
+    """What `process` makes of any number of lines, in order, with no more than a chunk in memory.
+
+    A line that is too long or broken ends it with its number, after everything before it is given out.
+    """
+    lines, done = iter(lines), 0
+    problem: UserError | None = None
+    while problem is None:
+        texts: list[str] = []
+        try:
+            texts.extend(islice(lines, chunk))
+        except UserError as error:  # such as broken UTF-8: first what came before it
+            problem = error
+        if not texts and problem is None:
+            return
+        try:
+            yield from process(texts)
+        except TooLongError as error:
+            yield from process(texts[: error.number - 1])
+            problem = TooLongError(done + error.number, error.length, error.limit)
+        done += len(texts)
+    raise problem
