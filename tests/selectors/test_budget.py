@@ -175,7 +175,7 @@ def test_at_batch_1_the_times_at_batch_1_count(translator):
     one_by_one = within_budget(translator, "25ms", batch_size=1)
     translator.translate(TEXTS, depth=one_by_one, batch_size=1)
     assert (one_by_one.depth, one_by_one.expected) == ("1-2", pytest.approx(0.020))
-    with pytest.raises(UserError, match=r"--budget 10\.0ms"):
+    with pytest.raises(UserError, match=r"at least 10\.0ms"):
         translator.translate(TEXTS, depth=within_budget(translator, "2.5ms", batch_size=1))
 
 
