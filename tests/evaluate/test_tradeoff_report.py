@@ -11,24 +11,21 @@ import pytest
 from conftest import toy_pairs
 from constructed_tables import noisy_table, with_costs
 from rich.console import Console
-from saved_models import QUIET
 
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
 from anydepth.evaluate.result import Conditions
-from anydepth.evaluate.tradeoff import TradeOff
-from anydepth.evaluate.tradeoff_curve import Curve
+from anydepth.evaluate.tradeoff import ChoiceTiming, TradeOff, seconds_to_choose, time_choices, token_ids
 from anydepth.evaluate.tradeoff_plot import draw_curve, draw_depths
 from anydepth.evaluate.tradeoff_report import print_tradeoff, write_record, write_tradeoff_report
-from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
-from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
+from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 
 CONDITIONS = Conditions(
     "test.fr", "test.en", 300, 1, 0.6, 32, False, 1, "cpu", 2, "x86_64", "2026-01-02T03:04:05+00:00", {"anydepth": "0"}
 )
 
 
-def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: float) -> Curve:
+def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: float) -> SelectorCurve:
     """Of a selector that knows the best depth of a share of the sentences and takes the rest to the last one."""
     deepest = len(tradeoff.table.depths) - 1
     best_n = tradeoff.table.best()
@@ -38,7 +35,7 @@ def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: fl
         return np.where(known_n, best_n, deepest)
 
     seeds = [[tradeoff.outcome(chosen(seed, one), one, 0.0001) for one in thresholds] for seed in range(3)]
-    return Curve.of_seeds(kind, seeds, 0.0001)
+    return SelectorCurve.from_seeds(kind, seeds, 0.0001)
 
 
 def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
@@ -60,7 +57,7 @@ def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
         saved_kind="values",
         threshold=0.25,
         chosen=chosen,
-        timing=Timing(80, 0.004, 0.008, 0.002, 0.0001),
+        timing=ChoiceTiming(80, 0.004, 0.008, 0.002, 0.0001),
         signatures={"BLEU": "nrefs:1", "chrF": "nc:6"},
     )
 
@@ -170,7 +167,7 @@ class ByLength:
 def test_choices_against_the_clock_are_made_one_by_one(toy_run: Path) -> None:
     translator, selector = artifact.load(toy_run), ByLength()
     texts = [source for source, _ in toy_pairs(6, 4)]
-    timing = time_choices(translator, selector, texts, "1-1", beam=1, console=QUIET)
+    timing = time_choices(translator, selector, texts, "1-1", beam=1)
     assert timing.sentences == 6
     assert min(timing.auto, timing.deepest, timing.shallowest, timing.choosing) > 0
     assert timing.ratio == timing.auto / timing.deepest

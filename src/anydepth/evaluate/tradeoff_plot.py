@@ -13,9 +13,8 @@ from matplotlib.transforms import Bbox
 
 from anydepth.evaluate.heat_maps import INK, Frame, heat_maps, new_figure, png_of
 from anydepth.evaluate.plots import COLOURS, SHAPES
-from anydepth.evaluate.tradeoff import Outcome
-from anydepth.evaluate.tradeoff_curve import Curve
-from anydepth.evaluate.tradeoff_result import FixedDepth, TradeoffResult
+from anydepth.evaluate.tradeoff import ChoiceOutcome
+from anydepth.evaluate.tradeoff_result import FixedDepth, SelectorCurve, TradeoffResult
 
 GREY, GREY_INK, ORACLE = "#9aa3ad", "#646e78", "#b8860b"
 PLACES = [(-5, 5), (6, -5), (6, 5), (-5, -5), (0, 8), (0, -9), (-8, 0), (0, -18), (0, 16)]
@@ -60,11 +59,11 @@ def draw_depths(result: TradeoffResult) -> bytes:
     return heat_maps(frame, grids, "Share of sentences at each depth (%)", "Blues", low=0.0)
 
 
-def _draw_mark(axes: Axes, at: Outcome | FixedDepth, label: str, **look: Any) -> None:
+def _draw_mark(axes: Axes, at: ChoiceOutcome | FixedDepth, label: str, **look: Any) -> None:
     axes.scatter([1000 * at.seconds], [at.bleu], linewidths=1.5, label=label, **look)
 
 
-def _draw_selector(axes: Axes, curve: Curve, colour: str, shape: str) -> None:
+def _draw_selector(axes: Axes, curve: SelectorCurve, colour: str, shape: str) -> None:
     milliseconds = np.array([1000 * point.seconds for point in curve.points])
     bleu = np.array([point.bleu for point in curve.points])
     error = np.array([point.bleu_error or 0.0 for point in curve.points])
@@ -88,7 +87,7 @@ def _name_depths(figure: Figure, axes: Axes, result: TradeoffResult) -> None:
 
 def _drawn(result: TradeoffResult) -> list[tuple[float, float]]:
     """Points that no name may cover: the marks, and places along the curves."""
-    marks: list[Outcome | FixedDepth] = [*result.fixed, result.oracle, result.chosen]
+    marks: list[ChoiceOutcome | FixedDepth] = [*result.fixed, result.oracle, result.chosen]
     points = [(one.seconds, one.bleu) for one in marks]
     for curve in result.curves:
         joints = sorted((point.seconds, point.bleu) for point in curve.points)

@@ -9,10 +9,9 @@ from rich.console import Console
 from anydepth.errors import UserError
 from anydepth.evaluate.page import render_page
 from anydepth.evaluate.plain_table import plain_table
-from anydepth.evaluate.thresholds import BLEU_TO_GIVE_UP
-from anydepth.evaluate.tradeoff_curve import Curve, CurvePoint
+from anydepth.evaluate.tradeoff import BLEU_TO_GIVE_UP
 from anydepth.evaluate.tradeoff_plot import draw_curve, draw_depths
-from anydepth.evaluate.tradeoff_result import TradeoffResult
+from anydepth.evaluate.tradeoff_result import CurvePoint, SelectorCurve, TradeoffResult
 from anydepth.files import write_atomically
 
 FORMAT = 1
@@ -78,7 +77,7 @@ def print_tradeoff(result: TradeoffResult, console: Console) -> None:
     _say(console, result.verdict)
 
 
-def _print_curve(result: TradeoffResult, curve: Curve, console: Console) -> None:
+def _print_curve(result: TradeoffResult, curve: SelectorCurve, console: Console) -> None:
     headers = ("ms", "BLEU", "mixture", "difference", "mostly at", "")
     table = plain_table(console, curve.kind, "threshold", *headers)
     for point in curve.points:
