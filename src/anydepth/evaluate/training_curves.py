@@ -10,12 +10,12 @@ from anydepth.evaluate.heat_maps import INK, WIDEST, new_figure, png_of
 from anydepth.evaluate.plots import COLOURS, SHAPES
 from anydepth.evaluate.run_panels import LARGEST_RATIO, Panels, legend, line, log_ticks, plain_axes, steps_across
 from anydepth.evaluate.training_plots import geometric_mean, sides_of
-from anydepth.evaluate.training_run import Curve, LayersOverSteps, TrainingRun
+from anydepth.evaluate.training_run import LayersOverSteps, StepCurve, TrainingRun
 
 BOTTOM_LAYERS = (1, 2, 4)  # those of the paper's Figure 2
 MOST_POINTS = 60  # of a curve of gradient norms, which is rough
 STYLES = ("-", "--", ":", "-.")
-Line = tuple[str, str, Curve]  # colour, style
+Line = tuple[str, str, StepCurve]  # colour, style
 DISPLAY_NAMES = {"nll": "NLL per token", "loss": "loss"}
 
 
@@ -125,7 +125,7 @@ def _share_log_axis(panels: Sequence[Axes]) -> None:
         axes.minorticks_off()
 
 
-def _plot(axes: Axes, curve: Curve, colour: str, **look: Any) -> None:
+def _plot(axes: Axes, curve: StepCurve, colour: str, **look: Any) -> None:
     axes.plot(curve.steps, curve.values, color=colour, **{"linewidth": 1.6, **look})
 
 
@@ -151,7 +151,7 @@ def _limit_loss(axes: Axes, runs: Sequence[TrainingRun]) -> None:
         axes.set_ylim(low - room, high + room)
 
 
-def _cross(axes: Axes, curve: Curve, step: int, colour: str) -> None:
+def _cross(axes: Axes, curve: StepCurve, step: int, colour: str) -> None:
     """At the last loss there is, at the edge if that is outside."""
     low, high = axes.get_ylim()
     at = min(max(curve.values[-1], low), high) if curve.values else high
