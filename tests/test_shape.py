@@ -58,7 +58,7 @@ def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
 import sys
 for room in ("objectives", "train", "selectors.fitting", "word_depths.estimate"):
     sys.modules["anydepth." + room] = None
-import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
+import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.sweep_report
 import anydepth.export.export, anydepth.serve.run, anydepth.export.doctor
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
 """

@@ -12,8 +12,8 @@ from anydepth.cli.families import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.remember import remember
-from anydepth.evaluate.report import write_report
 from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.sweep_report import write_report
 
 FULL_1, FULL_2 = DepthMenu.of([SubNetwork.prefix(1, 1)]), DepthMenu.of([SubNetwork.prefix(2, 2)])
 

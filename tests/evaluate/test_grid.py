@@ -9,8 +9,8 @@ from constructed_sweeps import result_of, with_bleu
 from rich.console import Console
 
 from anydepth.evaluate.grid import Figures, lay_out
-from anydepth.evaluate.report import write_report
 from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.sweep_report import write_report
 from anydepth.evaluate.table import print_table
 
 BASE = {(1, 1): 10.0, (1, 2): 20.0, (2, 1): 30.0}  # no 2-2

@@ -13,8 +13,8 @@ from rich.console import Console
 from anydepth.errors import UserError
 from anydepth.evaluate import plots
 from anydepth.evaluate.measurement import ModelSweep
-from anydepth.evaluate.report import barely_worse_trade, fastest_trade, write_report
 from anydepth.evaluate.result import SweepResult
+from anydepth.evaluate.sweep_report import barely_worse_trade, fastest_trade, write_report
 from anydepth.evaluate.table import print_table
 
 VOID = {"meta", "img", "br", "link"}

@@ -9,8 +9,8 @@ from rich.console import Console
 from anydepth.evaluate.examples import depths_to_show, pick_examples
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.report import write_report
 from anydepth.evaluate.shared_depths import compare
+from anydepth.evaluate.sweep_report import write_report
 from anydepth.evaluate.table import print_table
 
 BLEU = {outputs: score(outputs, REFERENCES).bleu for outputs in (GOOD, FAIR, POOR)}

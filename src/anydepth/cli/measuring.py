@@ -68,8 +68,8 @@ def sweep(
     """Measure every depth: quality, time, size. Leaves a report, and the figures in the model's depth menu."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.remember import remember
-    from anydepth.evaluate.report import write_report
     from anydepth.evaluate.sweep import sweep as run_sweep
+    from anydepth.evaluate.sweep_report import write_report
     from anydepth.evaluate.table import print_table
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
