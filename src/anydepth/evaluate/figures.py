@@ -8,13 +8,14 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
 import numpy as np
 from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
@@ -25,6 +26,7 @@ from matplotlib.patheffects import withStroke
 from anydepth.evaluate.report import Figure
 
 DPI = 150
+LETTERS_IN_LEGEND = 60
 INK, SOFT, LINE, PAPER = "#22262b", "#5b6571", "#d9dde2", "#fefefe"
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -86,6 +88,26 @@ def tip_points(axes: Axes, x: Sequence[float], y: Sequence[float], tips: Sequenc
     for one_x, one_y, tip in zip(x, y, tips, strict=True):
         (spot,) = axes.plot([one_x], [one_y], "o", markersize=size, alpha=0, zorder=9, label="_nolegend_")
         with_tip(spot, tip)
+
+
+def legend_below(canvas: Canvas, entries: Axes | Mapping[str, Artist], columns: int = 3) -> None:
+    """A legend below the chart: of what has a label there, or of these entries.
+
+    The texts are set last: matplotlib would leave out a label that begins with _.
+    """
+    if isinstance(entries, Axes):
+        entries = dict(zip(*reversed(entries.get_legend_handles_labels()), strict=True))
+    handles, columns = list(entries.values()), min(len(entries), columns)
+    labels = ["-"] * len(handles)
+    drawn = canvas.legend(handles, labels, loc="outside lower center", ncols=max(columns, 1), fontsize=9)
+    for text, label in zip(drawn.get_texts(), entries, strict=True):
+        text.set_text(shortened(label, LETTERS_IN_LEGEND))
+
+
+def shortened(text: str, letters: int) -> str:
+    """Without its middle, if it is longer: the end says what is special."""
+    text = " ".join(text.split())
+    return text if len(text) <= letters else f"{text[: letters // 2]}…{text[-(letters // 2 - 1) :]}"
 
 
 def outlined(width: float = 2.5) -> list[Any]:
