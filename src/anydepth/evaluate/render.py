@@ -37,7 +37,7 @@ PAGE = "index.html"
 
 
 def write_report(report: Report, folder: Path, json_name: str | None = None, *, stale: Sequence[str] = ()) -> Path:
-    """Write the page, its charts as PNGs, the files and (as `json_name`) the data into `folder`; return the page's path.
+    """Write the page, its charts as PNGs, the files and the data, `json_name`, into `folder`; return the page's path.
 
     Files that match the patterns of `stale` and are not of this report are removed: they were of an earlier one.
     """
@@ -68,9 +68,14 @@ def to_html(report: Report) -> str:
 
 def to_terminal(report: Report, console: Console) -> None:
     """Tables and text; lines and colour on a terminal, bare columns in a file or a pipe."""
-    shown = [section for section in report.sections if _is_for_terminal(section)]
-    for section in shown:
-        _TERMINAL[type(section)](section, console)
+    print_sections(report.sections, console)
+
+
+def print_sections(sections: Sequence[Section], console: Console) -> None:
+    """Some sections alone, such as those that are ready before the others."""
+    for section in sections:
+        if _is_for_terminal(section):
+            _TERMINAL[type(section)](section, console)
 
 
 def print_table(table: Table, console: Console) -> None:
