@@ -7,7 +7,7 @@ import pytest
 from constructed_logs import gated, latent_records, norms, static_records, train_record, valid_record, write_log
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_plots import geometric_mean, moments
+from anydepth.evaluate.training_figures import geometric_mean, moments
 from anydepth.evaluate.training_run import LOG, LayersOverSteps, TrainingRun, read_log, read_run
 
 
