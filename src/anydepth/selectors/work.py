@@ -9,8 +9,9 @@ from rich.console import Console
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.render import to_terminal, write_report
 from anydepth.evaluate.table_parts import rows_of, rows_of_parts, split_by_source
-from anydepth.evaluate.tradeoff_report import print_tradeoff, write_tradeoff_report
+from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import Calibration
@@ -92,8 +93,9 @@ class Work:
             batch_size=self.batch_size,
             fine_tuned_on=self.dev.name if self.dev else "",
         )
-        page = write_tradeoff_report(result, self.folder, key)
-        print_tradeoff(result, results)
+        report = tradeoff_report(result, key)
+        page = write_report(report, self.folder, RECORD)
+        to_terminal(report, results)
         self.console.print(f"report: {page}")
 
     def _translations(self, sample: Sample, name: str) -> EveryDepth:
