@@ -11,9 +11,9 @@ import anydepth
 from anydepth.artifact.card import model_card
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.kept_outputs import key_of
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.sweep import remember, sweep
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import calibration
 
@@ -29,10 +29,9 @@ def folder(two_targets_run, tmp_path, monkeypatch):
 
 def sweep_pair(folder, target, references, depths=None):
     translator = anydepth.load(folder).between(target=target)
-    result = sweep(
-        {"toy": translator}, SOURCES, references, depths=depths, repeats=1, source_name=target, console=QUIET
-    )
-    assert remember(translator, result, console=QUIET)
+    options = RunOptions(source_name=target)
+    result = sweep({"toy": translator}, SOURCES, references, options, depths=depths, repeats=1)
+    assert remember(translator, result)
     return result.models[0].measurements
 
 

@@ -15,7 +15,7 @@ from saved_models import QUIET
 
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
-from anydepth.evaluate.result import Conditions
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.tradeoff import TradeOff
 from anydepth.evaluate.tradeoff_curve import Curve
 from anydepth.evaluate.tradeoff_plot import draw_curve, draw_depths

@@ -24,9 +24,9 @@ from anydepth.evaluate.classification_result import (
     System,
 )
 from anydepth.evaluate.classification_timing import Way, sample, time_ways
+from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.explained import Explanation, explain
 from anydepth.evaluate.labelled_members import Member
-from anydepth.evaluate.result import now, versions
 from anydepth.infer.classifier import Classification, Classifier
 
 TEXTS_TOGETHER = 32  # where nobody looks at the clock

@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from anydepth.evaluate.classification_result import Evaluation, Point, System
+from anydepth.evaluate.figures import SERIES
 from anydepth.evaluate.heat_maps import INK, new_figure, png_of
-from anydepth.evaluate.plots import COLOURS, SHAPES
+from anydepth.evaluate.plots import SHAPES
 
 FAINT = "#d9dde2"
 AT_FULL = "at full depth"
@@ -22,7 +23,7 @@ def draw_accuracy(evaluation: Evaluation) -> bytes:
         if system.label == evaluation.static:
             _draw_static(axes, system)
         else:
-            _draw_system(axes, system, COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)])
+            _draw_system(axes, system, SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)])
     deepest = max(system.main.layers for system in evaluation.systems)
     axes.set_xlim(0.9 if deepest > 1 else 0.5, deepest + 0.04 * deepest)
     axes.set_xlabel("mean depth of a token, in layers", color=INK)
@@ -39,7 +40,7 @@ def draw_speed(evaluation: Evaluation) -> bytes:
     sizes = sorted(evaluation.conditions.batch_sizes)
     for index, system in enumerate(evaluation.systems):
         is_static = system.label == evaluation.static
-        colour, shape = (INK, "D") if is_static else (COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)])
+        colour, shape = (INK, "D") if is_static else (SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)])
         _draw_speed(axes, system.main, sizes, colour, f"{shape}-", system.label)
         if system.own_static is not None:
             _draw_speed(axes, system.own_static, sizes, colour, f"{shape}--", f"{system.label} {AT_FULL}", hollow=True)

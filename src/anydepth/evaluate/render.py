@@ -64,9 +64,7 @@ def to_html(report: Report) -> str:
 
 def to_terminal(report: Report, console: Console) -> None:
     """Tables and text; lines and colour on a terminal, bare columns in a file or a pipe."""
-    shown = [section for section in report.sections if _is_for_terminal(section)]
-    for section in shown:
-        _TERMINAL[type(section)](section, console)
+    _say_sections(report.sections, console)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -125,8 +123,13 @@ def _level_colours(levels: int) -> list[tuple[str, str]]:
     return level_colours(levels)
 
 
-def _is_for_terminal(section: Section) -> bool:
-    return not isinstance(section, (Figure, Details)) and section.where != "page"
+def _say_sections(sections: Sequence[Section], console: Console) -> None:
+    for section in sections:
+        if isinstance(section, Details):
+            if section.terminal:
+                _say_sections(section.sections, console)
+        elif not isinstance(section, Figure) and section.where != "page":
+            _TERMINAL[type(section)](section, console)
 
 
 def _parts(table: Table, columns: Sequence[int], console: Console) -> Iterator[RichTable]:

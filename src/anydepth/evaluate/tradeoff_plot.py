@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
+from anydepth.evaluate.figures import SERIES
 from anydepth.evaluate.heat_maps import INK, Frame, heat_maps, new_figure, png_of
-from anydepth.evaluate.plots import COLOURS, SHAPES
+from anydepth.evaluate.plots import SHAPES
 from anydepth.evaluate.tradeoff import Outcome
 from anydepth.evaluate.tradeoff_curve import Curve
 from anydepth.evaluate.tradeoff_result import FixedDepth, TradeoffResult
@@ -30,11 +31,11 @@ def draw_curve(result: TradeoffResult) -> bytes:
     line = 1000 * np.array([at for at, _ in result.mixture]), [bleu for _, bleu in result.mixture]
     axes.plot(*line, color=INK, linewidth=1.3, linestyle=(0, (4, 2)), zorder=3, label="random mixture of depths")
     for index, curve in enumerate(result.curves):
-        _draw_selector(axes, curve, COLOURS[index], SHAPES[index])
+        _draw_selector(axes, curve, SERIES[index], SHAPES[index])
     deepest, oracle = result.deepest_depth, result.oracle
     _draw_mark(axes, oracle, "oracle: sees references", s=170, marker="*", color=ORACLE, zorder=4)
     _draw_mark(axes, deepest, f"{deepest.name}, the deepest", s=95, facecolors="none", edgecolors=INK, zorder=4)
-    saved = COLOURS[result.curves.index(result.saved)]
+    saved = SERIES[result.curves.index(result.saved)]
     what = f"saved: {result.saved_kind}, threshold {result.threshold:g}"
     _draw_mark(axes, result.chosen, what, s=150, facecolors="none", edgecolors=saved, zorder=6)
     axes.set_xlabel("time per sentence in ms, one by one", color=INK)

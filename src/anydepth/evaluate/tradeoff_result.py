@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from anydepth.evaluate.result import Conditions
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.tradeoff import Outcome, TradeOff
 from anydepth.evaluate.tradeoff_curve import Curve, overall_verdict
 from anydepth.evaluate.tradeoff_timing import Timing

@@ -6,8 +6,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from anydepth.evaluate.figures import SERIES
 from anydepth.evaluate.heat_maps import INK, WIDEST, new_figure, png_of
-from anydepth.evaluate.plots import COLOURS, SHAPES
+from anydepth.evaluate.plots import SHAPES
 from anydepth.evaluate.run_panels import LARGEST_RATIO, Panels, legend, line, log_ticks, plain_axes, steps_across
 from anydepth.evaluate.training_plots import geometric_mean, sides_of
 from anydepth.evaluate.training_run import Curve, LayersOverSteps, TrainingRun
@@ -45,7 +46,7 @@ def loss_curves(runs: Sequence[TrainingRun]) -> bytes:
     panels = figure.subplots(1, 2 if validated else 1, sharex=True, sharey=True, squeeze=False)[0]
     entries: dict[str, Line2D] = {}
     for index, run in enumerate(runs):
-        colour, shape = COLOURS[index], SHAPES[index]
+        colour, shape = SERIES[index], SHAPES[index]
         _plot(panels[0], run.curve(run.loss_name), colour)
         depths = list(run.validation().items())[: len(STYLES)]
         for (_, curve), style in zip(depths, STYLES, strict=False):
@@ -61,14 +62,14 @@ def loss_curves(runs: Sequence[TrainingRun]) -> bytes:
     _limit_loss(panels[0], runs)
     for index, run in enumerate(runs):
         if run.diverged:
-            _cross(panels[0], run.curve(run.loss_name), run.diverged.step, COLOURS[index])
+            _cross(panels[0], run.curve(run.loss_name), run.diverged.step, SERIES[index])
     legend(figure, entries, 2)
     return png_of(figure)
 
 
 def depth_curves(runs: Sequence[TrainingRun]) -> bytes | None:
     """Effective depth of each stack, expected and selected, and the KL: what the gates settle at."""
-    coloured = {colour: run for colour, run in zip(COLOURS, runs, strict=False) if run.has_gates}
+    coloured = {colour: run for colour, run in zip(SERIES, runs, strict=False) if run.has_gates}
     panels: dict[str, list[Line]] = {}
     for side in sides_of(run.gated_sides for run in coloured.values()):
         lines = [(colour, "-", run.curve(f"depth/{side}")) for colour, run in coloured.items()]
@@ -107,7 +108,7 @@ def _draw_bottom(axes: Axes, stack: LayersOverSteps, last_step: int) -> None:
 
 def _look(layer: int) -> dict[str, Any]:
     place = BOTTOM_LAYERS.index(layer)
-    return {"color": COLOURS[place], "linestyle": STYLES[place], "linewidth": 1.6}
+    return {"color": SERIES[place], "linestyle": STYLES[place], "linewidth": 1.6}
 
 
 def _layer_line(layer: int) -> Line2D:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from anydepth.errors import UserError
 from anydepth.evaluate import training_curves, training_plots
+from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.page import render_page
-from anydepth.evaluate.result import now, versions
 from anydepth.evaluate.training_run import TrainingRun
 from anydepth.files import write_atomically
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from anydepth.evaluate.figures import SERIES
 from anydepth.evaluate.heat_maps import INK, new_figure, png_of
-from anydepth.evaluate.plots import COLOURS
 from anydepth.evaluate.word_depths_table import DepthRow, depth_rows, mean_depth
 from anydepth.files import write_atomically
 from anydepth.word_depths.table import WordDepths
@@ -61,7 +61,7 @@ def _draw_shares(axes: Axes, rows: Sequence[DepthRow]) -> None:
     """A bar for each depth: how much of the text goes that deep."""
     shares = [100 * row.share for row in rows]
     places = [row.depth - 0.5 for row in rows]
-    axes.bar(places, shares, width=0.86, color=COLOURS[0], linewidth=0)
+    axes.bar(places, shares, width=0.86, color=SERIES[0], linewidth=0)
     for place, row in zip(places, rows, strict=True):
         if row.occurrences:
             axes.annotate(
@@ -76,7 +76,7 @@ def _draw_shares(axes: Axes, rows: Sequence[DepthRow]) -> None:
                 zorder=4,
             )
     mean = mean_depth(list(rows))
-    axes.axvline(mean - 0.5, color=COLOURS[1], linewidth=1.4, linestyle="--")
+    axes.axvline(mean - 0.5, color=SERIES[1], linewidth=1.4, linestyle="--")
     axes.set_xticks(places, [str(row.depth) for row in rows])
     axes.set_xlabel(f"depth, in layers (dashed: the mean, {mean:.2f})", color=INK)
     axes.set_ylabel("share of occurrences in %", color=INK)
@@ -87,7 +87,7 @@ def _draw_values(axes: Axes, depths: WordDepths, known: Mapping[str, float]) -> 
     """How the different words lie on the continuous scale that the depths are cut from."""
     columns = depths.layers * -(-COLUMNS // depths.layers)
     places = np.linspace(0, depths.layers, columns + 1).tolist()
-    axes.hist(np.fromiter(known.values(), np.float64), bins=places, color=COLOURS[5], linewidth=0)
+    axes.hist(np.fromiter(known.values(), np.float64), bins=places, color=SERIES[5], linewidth=0)
     for border in range(1, depths.layers):
         axes.axvline(border, color=FAINT, linewidth=0.8, zorder=0)
     axes.set_ylabel("different words", color=INK)
