@@ -11,9 +11,9 @@ import anydepth
 from anydepth.artifact.card import model_card
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.evaluate.kept_outputs import key_of
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.experiment import RunOptions
+from anydepth.evaluate.kept_outputs import outputs_key
+from anydepth.evaluate.sweep import remember, sweep
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import calibration
 
@@ -29,10 +29,9 @@ def folder(two_targets_run, tmp_path, monkeypatch):
 
 def sweep_pair(folder, target, references, depths=None):
     translator = anydepth.load(folder).between(target=target)
-    result = sweep(
-        {"toy": translator}, SOURCES, references, depths=depths, repeats=1, source_name=target, console=QUIET
-    )
-    assert remember(translator, result, console=QUIET)
+    options = RunOptions(source_name=target)
+    result = sweep({"toy": translator}, SOURCES, references, options, depths=depths, repeats=1)
+    assert remember(translator, result)
     return result.models[0].measurements
 
 
@@ -98,7 +97,7 @@ def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monk
 
 def test_kept_outputs_of_two_pairs_have_two_keys(folder):
     both = anydepth.load(folder)
-    keys = {key_of(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
+    keys = {outputs_key(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
     assert len(keys) == 2
 
 

@@ -16,11 +16,11 @@ from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, translate_every_depth
+from anydepth.evaluate.experiment import Conditions, versions
 from anydepth.evaluate.oracle import oracle
 from anydepth.evaluate.oracle_report import draw_distribution, lines_of, write_oracle_report
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
 from anydepth.evaluate.oracle_table import print_oracle
-from anydepth.evaluate.result import Conditions, versions
 
 TEXTS = ("<b>one</b> of the four lines", "two\tof the four lines", "three of the four lines", "four")
 CHRF = [[50, 40, 50], [10, 30, 20], [90, 90, 90], [0, 80, 5]]  # depths 1-1, 2-1, 1-2

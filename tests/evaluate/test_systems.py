@@ -12,9 +12,9 @@ from saved_models import QUIET, REFERENCES, SOURCES, save_model
 
 from anydepth.errors import UserError
 from anydepth.evaluate import result as conditions_of_a_result
+from anydepth.evaluate.experiment import Conditions, versions
 from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.result import Conditions, versions
 from anydepth.evaluate.significance import Difference
 from anydepth.evaluate.systems import compare_systems
 from anydepth.evaluate.systems_plot import draw_differences

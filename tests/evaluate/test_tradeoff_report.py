@@ -14,9 +14,9 @@ from rich.console import Console
 
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.render import to_html, to_terminal, write_report
-from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.tradeoff import ChoiceTiming, TradeOff, seconds_to_choose, time_choices, token_ids
 from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report, write_record
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths

@@ -12,9 +12,8 @@ from rich.console import Console
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
+from anydepth.evaluate.experiment import check_paired, now
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.paired import check_paired
-from anydepth.evaluate.result import now
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import Calibration, Conditions, DepthCost, machine_key
 from anydepth.selectors.cost import LengthCost, by_layers, sentences_per_batch, typical_seconds

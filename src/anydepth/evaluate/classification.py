@@ -29,8 +29,8 @@ from anydepth.evaluate.classification_result import (
     SettingResult,
     SystemResult,
 )
+from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.explain import Explanation, explain
-from anydepth.evaluate.result import now, versions
 from anydepth.infer.classifier import Classification, Classifier
 from anydepth.progress import progress_bar
 from anydepth.word_depths.table import WordDepths

@@ -143,7 +143,7 @@ def _models_table(evaluation: Evaluation) -> Table:
         Column("computed"),
         *(Column(f"ms at {size}", format=".2f") for size in sizes),
     ]
-    rows = [
+    rows: list[list[Value]] = [
         [
             f"{system.label}: {one.member}",
             one.test,
@@ -279,7 +279,7 @@ def _accuracy_figure(evaluation: Evaluation) -> Figure:
         read.append("Large mark: as trained, small ones: other scales or lambdas.")
     if evaluation.has_members:
         read.append("Strokes: ± the deviation over models.")
-    return Figure("accuracy-depth", "Accuracy over the mean depth of a token", drawing, " ".join(read))
+    return Figure("accuracy-depth", "Accuracy over the mean depth of a token", drawing, " ".join(read), (6.4, 4.4))
 
 
 def _draw_system(axes: Axes, system: SystemResult, colour: str, shape: str) -> None:
@@ -289,7 +289,7 @@ def _draw_system(axes: Axes, system: SystemResult, colour: str, shape: str) -> N
         axes.plot(*_places(system.curve), shape, color=colour, markersize=5, zorder=4)
     axes.plot(*_places([system.main]), shape, color=colour, markersize=10, label=system.label, zorder=5)
     if system.own_static is not None:
-        look = {"color": colour, "markerfacecolor": PAPER, "markersize": 9, "markeredgewidth": 1.6}
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": PAPER, "markersize": 9, "markeredgewidth": 1.6}
         axes.plot(*_places([system.own_static]), shape, **look, label=f"{system.label} {AT_FULL}", zorder=5)
     for point in [*joined, *([system.own_static] if system.own_static else [])]:
         accuracy, depth = point.accuracy, point.depth.mean
@@ -322,7 +322,7 @@ def _speed_figure(evaluation: Evaluation) -> Figure:
         legend_below(canvas, axes)
 
     caption = "Bands: ± the deviation over models." if evaluation.has_members else ""
-    return Figure("speed-batch", "Speed over batch size", drawing, caption)
+    return Figure("speed-batch", "Speed over batch size", drawing, caption, (6.4, 4.4))
 
 
 def _draw_speed(axes: Axes, point: SettingResult, sizes: Sequence[int], look: tuple[str, str, str], label: str) -> None:

@@ -9,9 +9,8 @@ from rich.console import Console
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.depth_table import STATISTICS, EveryDepth, Floats, Ints
-from anydepth.evaluate.jobs import Job, jobs_of
+from anydepth.evaluate.experiment import Job, check_paired, make_jobs
 from anydepth.evaluate.metrics import sentence_bleu_statistics, sentence_chrf
-from anydepth.evaluate.paired import check_paired
 from anydepth.infer.hypothesis import TooLongError
 from anydepth.infer.translator import Translator
 
@@ -22,7 +21,7 @@ CHUNK = 1024  # sentences translated and scored together; memory does not grow w
 
 def fastest_first(members: Sequence[Translator], label: str = "") -> list[Job]:
     """The depths of a model, or of all the members of a family, in the order of Eq. 1."""
-    jobs = jobs_of({label or "the family": tuple(members)}, None)
+    jobs = make_jobs({label or "the family": tuple(members)}, None)
     return sorted(jobs, key=lambda job: job.layers[::-1])
 
 

@@ -7,6 +7,7 @@ SVG they become the page's CSS variables. Other colours, such as those of a colo
 import io
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from anydepth.evaluate.report import Figure
 
 DPI = 150
 LETTERS_IN_LEGEND = 60
+LETTERS_PER_INCH = 9  # of a title
 INK, SOFT, LINE, PAPER = "#22262b", "#5b6571", "#d9dde2", "#fefefe"
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -57,15 +59,12 @@ _STYLE = {
     "svg.fonttype": "none",
 }
 _TIP = "tip:"
-_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 def draw(figure: Figure) -> tuple[bytes, str]:
     """The PNG and the SVG, the latter to stand within a page. The same data give the same bytes."""
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _LINK)
     with rc_context(_STYLE | {"svg.hashsalt": figure.name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may have letters that the font has not
         canvas = Canvas(figsize=figure.size, dpi=DPI, layout="compressed", facecolor="none")
@@ -230,7 +229,7 @@ def depth_map(
         axes.set_yticks(range(len(frame.rows)), [str(n) for n in frame.rows])
         axes.set_xlabel("decoder layers m")
         axes.set_ylabel("encoder layers n")
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, int(LETTERS_PER_INCH * frame.size[0])))
         for row, column in np.argwhere(boxed == 1) if boxed is not None else ():
             box = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=ON_LIGHT, linewidth=1.8)
             box.set_path_effects([withStroke(linewidth=4, foreground=ON_DARK)])
@@ -275,21 +274,24 @@ def level_colours(levels: int) -> list[tuple[str, str]]:
 
 
 def _for_page(svg: bytes, title: str) -> str:
-    """Without sizes, fonts and colours of its own; tips as titles, which browsers show."""
+    """Without namespaces, sizes, fonts and colours of its own; tips as titles, which browsers show."""
     root = ElementTree.fromstring(svg)
+    for element in root.iter():  # within HTML they are known without a namespace
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     for name in ("width", "height"):
         root.attrib.pop(name, None)
     root.set("role", "img")
     root.set("aria-label", title)
-    for metadata in root.findall(f"{{{_SVG}}}metadata"):
+    for metadata in root.findall("metadata"):
         root.remove(metadata)
     for element in root.iter():
         identity = element.get("id", "")
         if identity.startswith(_TIP):
-            tip = ElementTree.Element(f"{{{_SVG}}}title")
+            tip = ElementTree.Element("title")
             tip.text = identity.removeprefix(_TIP)
             element.insert(0, tip)
-        if element.tag == f"{{{_SVG}}}g" and identity:
+        if element.tag == "g" and identity:
             del element.attrib["id"]  # several figures of a page would have the same
         for name in ("style", "fill", "stroke"):
             if name in element.attrib:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anydepth.evaluate.result import versions
+from anydepth.evaluate.experiment import versions
 from anydepth.files import write_atomically
 from anydepth.infer.translator import Translator
 

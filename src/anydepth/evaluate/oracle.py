@@ -11,10 +11,9 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.every_depth import EveryDepth, fastest_first, translate_every_depth
-from anydepth.evaluate.jobs import Job, families_of
+from anydepth.evaluate.experiment import Conditions, Job, make_families
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
-from anydepth.evaluate.result import Conditions
 from anydepth.infer.translator import Translator
 
 WARM_UP_SENTENCES = 8
@@ -41,7 +40,7 @@ def oracle(
     Several translators under one label are a family, such as a model trained for each depth. Time is the median of
     `repeats` passes with each sentence at its best depth, and of as many at the deepest, in turn.
     """
-    families = families_of(translators)
+    families = make_families(translators)
     if repeats < 1:
         raise UserError(f"{repeats} passes measure nothing: give 1 or more")
     console = console or Console(stderr=True)

@@ -8,7 +8,8 @@ from anydepth.errors import UserError
 from anydepth.evaluate.heat_maps import Frame, heat_maps
 from anydepth.evaluate.oracle_result import ModelOracle, OracleResult
 from anydepth.evaluate.oracle_table import ties_of
-from anydepth.evaluate.page import file_stems, render_page
+from anydepth.evaluate.page import render_page
+from anydepth.evaluate.report import file_stems
 from anydepth.files import write_atomically
 
 PICTURE = "distribution.png"

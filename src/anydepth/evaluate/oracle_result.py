@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydepth.evaluate.depth_table import EveryDepth
-from anydepth.evaluate.result import Conditions
+from anydepth.evaluate.experiment import Conditions
 
 FORMAT = 1
 WORDS_TO_BE_TELLING = 5

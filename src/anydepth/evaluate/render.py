@@ -74,7 +74,10 @@ def to_terminal(report: Report, console: Console) -> None:
 def print_sections(sections: Sequence[Section], console: Console) -> None:
     """Some sections alone, such as those that are ready before the others."""
     for section in sections:
-        if _is_for_terminal(section):
+        if isinstance(section, Details):
+            if section.terminal:
+                print_sections(section.sections, console)
+        elif not isinstance(section, Figure) and section.where != "page":
             _TERMINAL[type(section)](section, console)
 
 
@@ -132,10 +135,6 @@ def _level_colours(levels: int) -> list[tuple[str, str]]:
     from anydepth.evaluate.figures import level_colours
 
     return level_colours(levels)
-
-
-def _is_for_terminal(section: Section) -> bool:
-    return not isinstance(section, (Figure, Details)) and section.where != "page"
 
 
 def _parts(table: Table, columns: Sequence[int], console: Console) -> Iterator[RichTable]:

@@ -131,15 +131,15 @@ class Table:
 class Figure:
     """A chart. `draw` draws it on an empty matplotlib figure of `size` inches, in the colours of figures.py.
 
-    It becomes `name`.png beside the page and an SVG in it. `scroll` is for charts that are too wide to be shrunk to
-    a phone's screen.
+    A phone shows 5 inches of it at about the size of its own text. It becomes `name`.png beside the page and an SVG in
+    it. `scroll` is for charts that are too wide to be shrunk to a phone's screen.
     """
 
     name: str
     title: str
     draw: "Callable[[Canvas], None]"
     caption: str = ""
-    size: tuple[float, float] = (7.2, 4.6)
+    size: tuple[float, float] = (5.6, 3.9)
     scroll: bool = False
 
 
@@ -178,11 +178,12 @@ class Levels:
 
 @dataclass(frozen=True)
 class Details:
-    """Sections that a reader of the page may open; the terminal leaves them out."""
+    """Sections that a reader of the page may open. The terminal leaves them out, unless they are for it, too."""
 
     summary: str
     sections: "Sequence[Section]"
     open: bool = False
+    terminal: bool = False
 
 
 Section: TypeAlias = Heading | Text | Tiles | Terms | Table | Figure | Words | Levels | Details

@@ -1,36 +1,104 @@
-"""A sweep as a folder to keep: one web page that needs nothing else, its pictures, the numbers, the outputs."""
+"""What to show of a sweep: the trades between quality and time, every measurement, examples, models compared."""
 
-import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
+from string import ascii_uppercase
 
-from anydepth.errors import UserError
-from anydepth.evaluate import plots
-from anydepth.evaluate.examples import pick_examples
-from anydepth.evaluate.grid import lay_out
-from anydepth.evaluate.grid_table import letters
-from anydepth.evaluate.measurement import Measurement, ModelSweep
-from anydepth.evaluate.page import file_stems, render_page, safe_name
-from anydepth.evaluate.result import SweepResult
-from anydepth.evaluate.shared_depths import SIGNIFICANT
-from anydepth.files import write_atomically
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.transforms import Bbox
+
+from anydepth.evaluate.depth_comparison import SIGNIFICANT, Comparison, ComparisonGrid, GridCell, GridValue, lay_out
+from anydepth.evaluate.experiment import counted
+from anydepth.evaluate.figures import SERIES, SHAPES, Frame, Grid, Scale, depth_map, outlined, with_tip
+from anydepth.evaluate.measurement import Means, Measurement, ModelSweep
+from anydepth.evaluate.metrics import sentence_chrf
+from anydepth.evaluate.report import (
+    Cell,
+    Column,
+    Details,
+    Figure,
+    Heading,
+    Report,
+    Row,
+    Section,
+    Table,
+    Terms,
+    Text,
+    Tile,
+    Tiles,
+    Value,
+    file_stems,
+    safe_name,
+)
+from anydepth.evaluate.sweep import SweepResult
 
 BARELY_WORSE = 1.0
+FRONT_MARK, BEST_MARK, SIGNIFICANT_MARK = "★", "*", "!"
+ROWS_AT_A_GLANCE = 12
+POINTS_WITH_NAMES = 40
+DEPTHS_SHOWN = 4
+WORDS_TO_BE_TELLING = 5
 
 COLUMNS = (
-    ("depth", "encoder layers n and decoder layers m that run, written n-m"),
-    ("front", "★: on the Pareto front, no other depth is faster and at least as good in BLEU"),
-    ("BLEU", "overlap of words and word sequences with the reference, 0 to 100"),
-    ("chrF", "overlap of character sequences with the reference (chrF2), 0 to 100"),
-    ("seconds", "median time to translate the whole test set"),
-    ("ms/sentence", "the same per sentence, in milliseconds"),
-    ("sentences/s", "sentences translated per second"),
-    ("tokens/s", "sub-words written per second"),
-    ("parameters", "weights that this depth uses, each counted once, in millions"),
-    ("MB", "what these weights take, in millions of bytes"),
-    ("length", "output length divided by reference length, in words; 1 is ideal"),
-    ("repetition", "share of output words that repeat the 1 to 4 words right before them"),
+    Column("depth", "encoder layers n and decoder layers m that run, written n-m"),
+    Column("BLEU", "overlap of words and word sequences with the reference, 0 to 100", ".2f"),
+    Column("chrF", "overlap of character sequences with the reference (chrF2), 0 to 100", ".2f"),
+    Column("seconds", "time to translate the whole test set, the median of all passes", ".2f"),
+    Column("spread", "how far the passes are apart: slowest minus fastest, as a share of the median", ".0%"),
+    Column("ms/sent", "the same time per sentence, in milliseconds", ".1f", where="page"),
+    Column("sent/s", "sentences translated per second", ".1f"),
+    Column("tok/s", "subwords written per second", ".0f"),
+    Column("params", "weights that this depth uses, each counted once, in millions", ".1f"),
+    Column("MB", "what these weights take as they are stored, in millions of bytes", ".1f", where="page"),
+    Column("length", "output length divided by reference length, in words; 1 is ideal", ".2f"),
+    Column("repeats", "share of output words that repeat the 1 to 4 words right before them", ".1%"),
+    Column("front", f"{FRONT_MARK}: on the Pareto front, no other depth is faster and at least as good in BLEU"),
 )
+
+
+def sweep_report(result: SweepResult) -> Report:
+    conditions = result.conditions
+    sections: list[Section] = [Text(f"{conditions.lead}. {_timed(result)}.", where="terminal")]
+    if result.doubt:
+        sections.append(Text(result.doubt, "warning"))
+    several = len(result.models) > 1
+    for model in result.models:
+        sections += [Heading(model.label, 3)] if several else []
+        sections.append(_tiles(model))
+    sections += [Heading("What time buys"), _quality_time(result.models)]
+    sections += [Heading("Quality and time at every depth"), *_depth_maps(result)]
+    for model in result.models:
+        sections += _numbers(model, several)
+    if result.comparison is not None:
+        sections += [Heading("The models compared"), *_comparison(result, result.comparison)]
+    repetition = f"in {COLUMNS[-2].name}, the references have {result.reference_repetition_rate:.1%}"
+    meanings = [(column.name, column.help) for column in COLUMNS]
+    sections.append(Details("What the columns mean", [Terms(meanings), Text(repetition, "soft")]))
+    sections.append(_examples(result))
+    forced = {
+        "depths": f"forced: the models ran at the depths of the strategy {conditions.forced}, for which they may not "
+        "have been trained, not at those of their menus"
+    }
+    more = (forced if conditions.forced else {}) | {"time": f"{_timed(result)}, after a warm-up"}
+    sections += [Text(f"{name}: {text}", where="terminal") for name, text in result.signatures.items()]
+    sections.append(conditions.details(result.signatures, more))
+    stems = file_stems(result.labels)
+    outputs = {
+        f"outputs/{stems[model.label]}.{safe_name(one.depth)}.txt": "".join(f"{line}\n" for line in one.outputs)
+        for model in result.models
+        for one in model.measurements
+    }
+    title = f"Depth sweep: {', '.join(result.labels)}"
+    return Report(title, sections, result.to_json(), f"{conditions.lead}. {_timed(result)}.", outputs)
+
+
+def _timed(result: SweepResult) -> str:
+    passes = counted(result.conditions.repeats, "pass")
+    return f"Time is the median of {passes}, each going round all depths"
 
 
 @dataclass(frozen=True)
@@ -48,6 +116,9 @@ class Trade:
     def loss(self) -> float:
         return self.best.bleu - self.depth.bleu
 
+    def __str__(self) -> str:
+        return f"{self.speedup:.1f} times as fast as {self.best.depth} at {self.loss:.1f} BLEU lower"
+
 
 def fastest_trade(model: ModelSweep) -> Trade | None:
     """The fastest depth, unless it is also the best."""
@@ -62,65 +133,345 @@ def barely_worse_trade(model: ModelSweep) -> Trade | None:
     return Trade(found, model.best) if is_news else None
 
 
-def write_report(result: SweepResult, folder: Path) -> Path:
-    """Write index.html, sweep.json, the pictures and outputs/ into `folder`; return the page's path."""
-    stems = file_stems(result.labels)
-    pictures = draw(result)
-    page = folder / "index.html"
-    try:
-        for model in result.models:
-            for one in model.measurements:
-                path = folder / "outputs" / f"{stems[model.label]}.{safe_name(one.depth)}.txt"
-                write_atomically(path, "".join(f"{line}\n" for line in one.outputs))
-        for name, png in pictures.items():
-            write_atomically(folder / name, png)
-        content = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(folder / "sweep.json", content + "\n")
-        write_atomically(page, render(result, pictures))
-    except OSError as error:
-        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
-    return page
+def _tiles(model: ModelSweep) -> Tiles:
+    best, several = model.best, len(model.measurements) > 1
+    text = f"{best.bleu:.1f} BLEU in {_milliseconds(best):.1f} ms per sentence"
+    tiles = [Tile("Best depth" if several else "The only depth", best.depth, text)]
+    if (near := barely_worse_trade(model)) is not None:
+        tiles.append(Tile("Fastest within 1 BLEU of the best", near.depth.depth, str(near)))
+    if (fastest := fastest_trade(model)) is not None:
+        tiles.append(Tile("Fastest depth", fastest.depth.depth, str(fastest)))
+    elif several:
+        tiles.append(Tile("Fastest depth", best.depth, "the best depth is also the fastest"))
+    return Tiles(tiles)
 
 
-def draw(result: SweepResult) -> dict[str, bytes]:
-    """The PNGs by file name."""
-    pictures = {
-        "bleu.png": plots.bleu_maps(result.models),
-        "time.png": plots.time_maps(result.models),
-        "quality-time.png": plots.quality_time(result.models),
-    }
-    if result.comparison is not None and result.comparison.shared:
-        stems = file_stems(result.labels)
-        for label in result.comparison.mean_differences:
-            pictures[_difference_name(stems[label])] = plots.difference_map(result.comparison, result.models, label)
-    return pictures
+def _numbers(model: ModelSweep, several: bool) -> list[Section]:
+    """Every measurement, and BLEU over n x m with its means."""
+    front = set(model.front_depths)
+    rows = [
+        Row(
+            [
+                one.depth,
+                one.quality.bleu,
+                one.quality.chrf,
+                one.seconds,
+                one.spread,
+                _milliseconds(one),
+                one.sentences_per_second,
+                one.tokens_per_second,
+                one.parameters / 1e6,
+                one.bytes / 1e6,
+                one.quality.length_ratio,
+                one.quality.repetition_rate,
+                FRONT_MARK if one.depth in front else "",
+            ],
+            strong=one.depth in front,
+        )
+        for one in model.measurements
+    ]
+    means = model.means
+    note = f"{FRONT_MARK} on the Pareto front: no other depth is faster and at least as good in BLEU."
+    title = model.label
+    table = Table(COLUMNS, rows, title, note, foot=[["mean", means.bleu, means.chrf, means.seconds]])
+    sections: list[Section] = [table]
+    if min(len(model.rows), len(model.columns)) > 1:  # else it says the same again
+        sections.append(_bleu_grid(model))
+        sections += [
+            _means("Means by encoder layers", "n", model.means_of_rows),
+            _means("Means by decoder layers", "m", model.means_of_columns),
+        ]
+    summary = f"All numbers{f' of {model.label}' if several else ''}"
+    return [Details(summary, sections, open=len(rows) <= ROWS_AT_A_GLANCE, terminal=True)]
 
 
-def render(result: SweepResult, pictures: dict[str, bytes]) -> str:
-    """The page, with the pictures inside."""
-    stems = file_stems(result.labels)
-    return render_page(
-        "sweep.html.j2",
-        pictures,
-        result=result,
-        conditions=result.conditions,
-        comparison=result.comparison,
-        grid=lay_out(result.comparison, result.models) if result.comparison else None,
-        letters=letters(result.labels),
-        models=[
-            {
-                "sweep": model,
-                "fastest": fastest_trade(model),
-                "barely_worse": barely_worse_trade(model),
-                "examples": pick_examples(model, result.sources, result.references),
-            }
-            for model in result.models
-        ],
-        columns=COLUMNS,
-        significant=SIGNIFICANT,
-        difference_names={label: _difference_name(stems[label]) for label in result.labels},
+def _bleu_grid(model: ModelSweep) -> Table:
+    columns = [Column("n \\ m"), *(Column(str(m), format=".1f") for m in model.columns), Column("mean", format=".1f")]
+    rows: list[list[Value]] = []
+    for n, means in model.means_of_rows.items():
+        cells = [model.cell(n, m) for m in model.columns]
+        rows.append([str(n), *(None if one is None else one.bleu for one in cells), means.bleu])
+    foot: list[Value] = ["mean", *(means.bleu for means in model.means_of_columns.values()), model.means.bleu]
+    return Table(columns, rows, f"{model.label}: BLEU", foot=[foot], where="terminal")
+
+
+def _means(title: str, side: str, means: dict[int, Means]) -> Table:
+    columns = [
+        Column(side),
+        Column("BLEU", format=".2f"),
+        Column("chrF", format=".2f"),
+        Column("seconds", format=".2f"),
+    ]
+    rows = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
+    return Table(columns, rows, title, where="page")
+
+
+def _comparison(result: SweepResult, comparison: Comparison) -> list[Section]:
+    if not comparison.shared:
+        return [Text("The models have no depth in common, so there is nothing to compare.")]
+    differences = "; ".join(
+        f"{label} differs from it by {difference:+.2f} BLEU on average"
+        for label, difference in comparison.mean_differences.items()
+    )
+    test = (
+        f"{SIGNIFICANT_MARK} p < {SIGNIFICANT} against {comparison.first} (two-sided paired bootstrap over sentences, "
+        f"{comparison.samples} samples, seed {comparison.seed})."
+    )
+    sections: list[Section] = [
+        Text(f"{comparison.verdict}.", "strong"),
+        Text(f"Over the depths that it shares with {comparison.first}, {differences}.", where="page"),
+    ]
+    grid, every = lay_out(comparison, result.models), _shared_depths(comparison, test)
+    if min(len(grid.rows), len(grid.columns)) < 2:
+        return [*sections, every]
+    maps = [_difference_map(result, comparison, label) for label in comparison.mean_differences]
+    return [
+        *sections,
+        _grid_table(grid, test),
+        Details("Maps of the differences", maps),
+        Details("Every shared depth, with p-values", [every]),
+    ]
+
+
+def letters(labels: Sequence[str]) -> dict[str, str]:
+    """A name for each label that can stand over a narrow column."""
+    names = [*ascii_uppercase, *(f"M{number}" for number in range(27, len(labels) + 1))]
+    return dict(zip(labels, names, strict=False))
+
+
+def _grid_table(grid: ComparisonGrid, test: str) -> Table:
+    """In the form of Table 1 of Wang, Xiao and Zhu 2021: each decoder depth is a group with a column for each model."""
+    named = letters(grid.labels)
+    first, *others = named.values()
+    columns = [Column("n")]
+    for group in (*(f"m={m}" for m in grid.columns), "mean"):
+        names = (first, *(f"{other}-{first}" for other in others))
+        columns += [Column(name, label, group=group) for name, label in zip(names, grid.labels, strict=True)]
+
+    def cells(*groups: GridCell) -> list[Value]:
+        return [_grid_cell(cell.get(label)) for cell in groups for label in grid.labels]
+
+    rows = [[str(n), *cells(*(grid.cells[n, m] for m in grid.columns), grid.row_means[n])] for n in grid.rows]
+    foot = ["mean", *cells(*(grid.column_means[m] for m in grid.columns), grid.overall)]
+    compared = ", ".join(f"{named[label]} {label}" for label in grid.labels[1:])
+    notes = [
+        f"rows: encoder depth n; {first} {grid.first}: BLEU; {compared}: difference to {first}; "
+        f"{BEST_MARK} best of its depth."
+    ]
+    if grid.has_uncounted:
+        notes.append("Without a sign: BLEU of a depth that one of the two lacks; it counts neither in means nor wins.")
+    return Table(columns, rows, "BLEU of the models", " ".join([*notes, test]), foot=[foot])
+
+
+def _grid_cell(one: GridValue | None) -> Cell | None:
+    if one is None:
+        return None
+    marks = (BEST_MARK if one.is_best else "") + (SIGNIFICANT_MARK if one.is_significant else "")
+    heat = 0.8 if one.is_best else None
+    return Cell(one.value, one.text, marks, strong=one.is_best, soft=not one.counts, heat=heat)
+
+
+def _shared_depths(comparison: Comparison, test: str) -> Table:
+    columns = [Column("depth"), Column("BLEU", format=".2f", group=comparison.first)]
+    for label in comparison.others:
+        columns += [
+            Column("BLEU", format=".2f", group=label),
+            Column("diff", format="+.2f", group=label),
+            Column("p", format=".3f", group=label),
+        ]
+    columns.append(Column("best", align="left"))
+    rows: list[list[Value]] = []
+    for row in comparison.shared:
+        cells: list[Value] = [row.depth, row.bleu[comparison.first]]
+        for label in comparison.others:
+            if label in row.bleu:
+                mark = SIGNIFICANT_MARK if row.p_values[label] < SIGNIFICANT else ""
+                cells += [row.bleu[label], Cell(row.differences[label], mark=mark), row.p_values[label]]
+            else:
+                cells += [None, None, None]
+        rows.append([*cells, row.winner or "tie"])
+    foot: list[Value] = ["mean", comparison.mean_bleu[comparison.first]]
+    for label in comparison.others:
+        foot += [comparison.mean_bleu.get(label), comparison.mean_differences.get(label), None]
+    return Table(columns, rows, "BLEU of the models", test, foot=[foot])
+
+
+@dataclass(frozen=True)
+class Translation:
+    depth: str
+    text: str
+    chrf: float
+
+
+@dataclass(frozen=True)
+class Example:
+    line: int
+    source: str
+    reference: str
+    translations: tuple[Translation, ...]
+
+    @property
+    def spread(self) -> float:
+        scores = [one.chrf for one in self.translations]
+        return max(scores) - min(scores)
+
+
+def _examples(result: SweepResult) -> Details:
+    sections: list[Section] = [Text("The sentences on which these depths differ most, shallow to deep.", "soft")]
+    for model in result.models:
+        sections += [Heading(model.label, 3)] if len(result.models) > 1 else []
+        for one in pick_examples(model, result.sources, result.references):
+            outputs = [(f"{other.depth}, chrF {other.chrf:.0f}", other.text) for other in one.translations]
+            sections.append(Terms([("source", one.source), ("reference", one.reference), *outputs], boxed=True))
+    return Details("Examples", sections)
+
+
+def pick_examples(
+    model: ModelSweep, sources: Sequence[str], references: Sequence[str], count: int = 6
+) -> list[Example]:
+    """The sentences on which a few depths, shallow to deep, differ most in chrF, in the order of the file.
+
+    Very short ones come last whatever their spread: one wrong word of two says nothing.
+    """
+    shown = depths_to_show(model)
+    scores = [sentence_chrf(one.outputs, references) for one in shown]
+    examples = [
+        Example(
+            line=index + 1,
+            source=source,
+            reference=reference,
+            translations=tuple(
+                Translation(one.depth, one.outputs[index], chrf[index]) for one, chrf in zip(shown, scores, strict=True)
+            ),
+        )
+        for index, (source, reference) in enumerate(zip(sources, references, strict=True))
+    ]
+    is_short = {example.line: len(example.reference.split()) < WORDS_TO_BE_TELLING for example in examples}
+    most_telling = sorted(examples, key=lambda example: (is_short[example.line], -example.spread))[:count]
+    return sorted(most_telling, key=lambda example: example.line)
+
+
+def depths_to_show(model: ModelSweep) -> list[Measurement]:
+    """Up to four depths spread evenly over the front, or over the whole menu where the front is too short."""
+    front = model.front
+    candidates = front if len(front) >= min(DEPTHS_SHOWN, len(model.measurements)) else list(model.measurements)
+    candidates.sort(key=lambda one: (one.encoder_layers + one.decoder_layers, one.seconds))
+    last = len(candidates) - 1
+    indices = {round(step * last / (DEPTHS_SHOWN - 1)) for step in range(DEPTHS_SHOWN)}
+    return [candidates[index] for index in sorted(indices)]
+
+
+def _depth_maps(result: SweepResult) -> list[Figure]:
+    """BLEU and time over n x m for each model, on one scale for all of them, a depth at the same place in each."""
+    frame, stems = Frame.around(result.models), file_stems(result.labels)
+    several = len(result.models) > 1
+    found = []
+    for name, title, cmap, unit, value in (
+        ("bleu", "BLEU, higher is better", "viridis", "BLEU", lambda one: one.bleu),
+        ("time", "Time per sentence (ms), lower is better", "cividis_r", "ms", _milliseconds),
+    ):
+        grids = {model.label: _filled(frame, model, value) for model in result.models}
+        scale = Scale.over(grids.values(), cmap, unit)
+        for label, grid in grids.items():
+            of_model = (f"{name}-{stems[label]}", f"{label}: {title}") if several else (name, title)
+            found.append(depth_map(*of_model, frame, grid, scale))
+    return found
+
+
+def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> Figure:
+    """BLEU of the model called `label` minus that of the first, where both have a depth; boxed where it beats all."""
+    model, frame = result.model(label), Frame.around(result.models)
+    differences = {row.depth: row.differences[label] for row in comparison.shared if label in row.differences}
+    won = {row.depth for row in comparison.shared if row.winner == label}
+    grid = _filled(frame, model, lambda one: differences.get(one.depth))
+    most = max(float(np.nanmax(np.abs(grid))), 0.1)
+    return depth_map(
+        f"difference-{file_stems(result.labels)[label]}",
+        f"{label} minus {comparison.first}, BLEU" + (" (boxed: best of all)" if won else ""),
+        frame,
+        grid,
+        Scale("RdBu", -most, most, "{:+.1f}", "BLEU"),
+        boxed=_filled(frame, model, lambda one: float(one.depth in won)),
     )
 
 
-def _difference_name(stem: str) -> str:
-    return f"difference-{stem}.png"
+def _filled(frame: Frame, model: ModelSweep, value: Callable[[Measurement], float | None]) -> Grid:
+    def at(n: int, m: int) -> float | None:
+        one = model.cell(n, m)
+        return None if one is None else value(one)
+
+    return frame.fill(at)
+
+
+def _milliseconds(one: Measurement) -> float:
+    return 1000 * one.seconds_per_sentence
+
+
+def _quality_time(models: Sequence[ModelSweep]) -> Figure:
+    """Every depth as a point, the front of each model as a line with its depths named."""
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        for index, model in enumerate(models):
+            colour, shape = SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)]
+            x, y = [_milliseconds(one) for one in model.front], [one.bleu for one in model.front]
+            # A step: between two points of the front nothing better than the faster one is on offer.
+            axes.step(x, y, where="post", color=colour, linewidth=1.4, alpha=0.8)
+            axes.plot(x, y, shape, color=colour, markersize=7, label=f"{model.label}: Pareto front")
+            for one in model.measurements:
+                look = {"markersize": 7} if one in model.front else {"markersize": 5, "alpha": 0.35}
+                (point,) = axes.plot([_milliseconds(one)], [one.bleu], shape, color=colour, **look, mew=0)
+                with_tip(point, f"{model.label} {one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.1f} ms")
+        axes.set_xlabel("time per sentence in ms")
+        axes.set_ylabel("BLEU")
+        axes.set_title("Each point a depth, the best trades joined")
+        axes.margins(x=0.08, y=0.1)
+        axes.grid()
+        axes.legend(loc="lower right")
+        _name_points(canvas, axes, models)
+
+    return Figure("quality-time", "BLEU against time per sentence, a point for each depth", draw)
+
+
+def _name_points(canvas: Canvas, axes: Axes, models: Sequence[ModelSweep]) -> None:
+    """Write the depth beside each point, those of the fronts first, in a free place around it; else not at all.
+
+    Where there are many points, those off the fronts stay nameless.
+    """
+    canvas.draw_without_rendering()  # settles the layout, and with it where the points are
+    renderer = FigureCanvasAgg(canvas).get_renderer()
+    everyone = [one for model in models for one in model.measurements]
+    centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in everyone]
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in centres]
+    for on_front in (True, False) if len(everyone) <= POINTS_WITH_NAMES else (True,):
+        taken += [] if on_front else [box for model in models for box in _front_line(axes, model)]
+        for index, model in enumerate(models):
+            for one in model.measurements:
+                if (one in model.front) != on_front:
+                    continue
+                for dx, dy in ((-5, 4), (6, -4), (6, 4), (-5, -4)):
+                    note = axes.annotate(
+                        one.depth,
+                        (_milliseconds(one), one.bleu),
+                        (dx, dy),
+                        textcoords="offset points",
+                        ha="right" if dx < 0 else "left",
+                        va="top" if dy < 0 else "bottom",
+                        fontsize=9 if on_front else 7,
+                        alpha=1.0 if on_front else 0.7,
+                        color=SERIES[index % len(SERIES)],
+                        path_effects=outlined(),
+                    )
+                    box = note.get_window_extent(renderer)
+                    if not any(box.overlaps(other) for other in taken):
+                        taken.append(box)
+                        break
+                    note.remove()
+
+
+def _front_line(axes: Axes, model: ModelSweep) -> Iterator[Bbox]:
+    """Where the steps of a front are on the picture."""
+    corners = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in model.front]
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        yield Bbox([[x, y - 1], [next_x, y + 1]])
+        yield Bbox([[next_x - 1, y], [next_x + 1, next_y]])

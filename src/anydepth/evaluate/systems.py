@@ -9,12 +9,10 @@ from rich.console import Console
 from anydepth.artifact.model import short_name
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
-from anydepth.evaluate.jobs import Families, families_of
+from anydepth.evaluate.experiment import Conditions, Families, check_paired, make_families
 from anydepth.evaluate.kept_outputs import KeptOutputs, key_of
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.page import file_stems
-from anydepth.evaluate.paired import check_paired
-from anydepth.evaluate.result import Conditions
+from anydepth.evaluate.report import file_stems
 from anydepth.evaluate.significance import paired_bootstrap
 from anydepth.evaluate.systems_result import ScoredModel, System, SystemsResult
 from anydepth.infer.translator import Translator
@@ -54,7 +52,7 @@ def compare_systems(
     covers the luck of the test set, the standard deviation over the seeds that of training. Outputs go into `kept` one
     model after the other, and are taken from there where nothing has changed.
     """
-    families = families_of(translators)
+    families = make_families(translators)
     if len(families) < 2:
         raise UserError("nothing to compare: give two or more systems")
     check_paired(sources, references)

@@ -6,11 +6,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from anydepth.evaluate.figures import SERIES
 from anydepth.evaluate.heat_maps import INK, new_figure, png_of
-from anydepth.evaluate.plots import COLOURS
 from anydepth.evaluate.systems_result import System, SystemsResult
 
-COLOUR, SEED_COLOUR = COLOURS[0], COLOURS[1]
+COLOUR, SEED_COLOUR = SERIES[0], SERIES[1]
 BELOW = 0.22  # of the distance of two rows: where the seeds are, so that they do not hide the interval
 LONGEST_NAME, WIDEST_LABEL = 28, 80  # letters in a line
 

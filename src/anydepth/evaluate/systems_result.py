@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.kept_outputs import FOLDER
 from anydepth.evaluate.metrics import Quality
-from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.significance import Difference
 
 FORMAT = 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anydepth.evaluate.result import Conditions
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.tradeoff import PAPER_THRESHOLD, ChoiceOutcome, ChoiceTiming, TradeOff
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from anydepth.evaluate import training_figures as figures
+from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.report import Column, Figure, Heading, Report, Section, Table, Terms, Value
-from anydepth.evaluate.result import now, versions
 from anydepth.evaluate.training_run import TrainingRun
 
 MARK = "loss.png"  # every such report has it

@@ -1,6 +1,6 @@
 """How the words of a text spread over depths: a table, and a chart after Figure 1 of Liu et al. 2021."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -151,10 +151,15 @@ def _draw_values(axes: Axes, depths: WordDepths, known: Mapping[str, float]) -> 
     low, high = (depths.facts.get(f"{end} -log MI") for end in ("lowest", "highest"))
     if isinstance(low, float | int) and isinstance(high, float | int) and low < high:
         slope = (high - low) / depths.layers
-        above = axes.secondary_xaxis("top", functions=(lambda x: low + slope * x, lambda y: (y - low) / slope))
+        above = axes.secondary_xaxis("top", functions=_straight_line(low, slope))
         above.set_xlabel("−log mutual information of word and label")
         above.spines["top"].set_visible(False)
         above.xaxis.set_major_locator(MaxNLocator(8))
+
+
+def _straight_line(start: float, slope: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """And its inverse."""
+    return lambda x: start + slope * x, lambda y: (y - start) / slope
 
 
 def _note_words(axes: Axes, notes: Sequence[tuple[str, float]], layers: int, *, threads: bool) -> None:

@@ -10,8 +10,8 @@ from anydepth.depth import DepthMenu
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import spread
 from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.result import Conditions
 from anydepth.evaluate.tradeoff import (
     ChoiceOutcome,
     ChoiceTiming,
