@@ -69,7 +69,7 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
     both = anydepth.load(folder)
     for target, references in (("en", ENGLISH), ("loud", LOUD)):
         one = both.between(target=target)
-        found = calibrate(one, SOURCES, references, repeats=1, reference_name=target, console=QUIET)
+        found = calibrate(one, SOURCES, references, repeats=1, reference_name=target)
         calibration.save(found, folder, one.fingerprint)
     for target in ("en", "loud"):
         one = both.between(target=target)
@@ -90,7 +90,7 @@ def test_how_to_calibrate_names_the_pair(folder):
 def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plain = anydepth.load(toy_run)
-    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1, console=QUIET)
+    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1)
     path = calibration.save(found, tmp_path, plain.fingerprint)
     assert "pair" not in json.loads(path.read_text())["records"][0]["calibration"]["conditions"]
 

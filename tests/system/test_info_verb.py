@@ -101,7 +101,7 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     sources, references = zip(*toy_pairs(12, 5), strict=True)
     result = sweep({"toy": translator}, sources, references, RunOptions(source_name="test.fr"), repeats=1)
     assert remember(translator, result)
-    found = calibrate(translator, sources, references, repeats=1, console=QUIET)
+    found = calibrate(translator, sources, references, repeats=1)
     calibration.save(found, copy, translator.fingerprint)
     text = shown(copy)
     rows = rows_of(text)

@@ -87,7 +87,7 @@ def tip_points(axes: Axes, x: Sequence[float], y: Sequence[float], tips: Sequenc
     """Spots without colour that say a tip each, for the points of a curve."""
     for one_x, one_y, tip in zip(x, y, tips, strict=True):
         (spot,) = axes.plot([one_x], [one_y], "o", markersize=size, alpha=0, zorder=9, label="_nolegend_")
-        with_tip(spot, tip)
+        with_tip(spot, tip).set_in_layout(False)
 
 
 def legend_below(canvas: Canvas, entries: Axes | Mapping[str, Artist], columns: int = 3) -> None:

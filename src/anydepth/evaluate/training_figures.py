@@ -444,7 +444,7 @@ def _mean(grid: Grid) -> Grid:
 def _tip_cell(axes: Axes, corner: tuple[float, float], width: float, tip: str) -> None:
     """All but invisible: a browser has no tip for what is not painted."""
     cell = Rectangle(corner, width, 1, facecolor=NOTHING, alpha=0.004, linewidth=0, zorder=4)
-    axes.add_patch(with_tip(cell, tip))
+    axes.add_patch(with_tip(cell, tip)).set_in_layout(False)
 
 
 def _ground(axes: Axes) -> None:

@@ -139,7 +139,6 @@ def calibration_here(
         batch_size=batch_size,
         source_name=sample.name,
         reference_name=sample.reference_name,
-        console=console,
     )
     console.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
     return calibration
