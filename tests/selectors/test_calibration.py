@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import platform
@@ -6,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import save_changed, toy_pairs
+from rich.console import Console
 
 import anydepth
 from anydepth.errors import UserError

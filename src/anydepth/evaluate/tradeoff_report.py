@@ -281,11 +281,11 @@ def _curve_figure(result: TradeoffResult) -> Figure:
         axes.set_ylabel("BLEU")
         axes.margins(x=0.06, y=0.08)
         axes.grid()
-        legend_below(canvas, axes, 2)
+        legend_below(canvas, axes, 1)
         name_points(canvas, axes, _depth_names(result), _drawn(result))
 
     title = "Choosing the depth of each sentence is worth it above the dashed line"
-    return Figure("curve", title, drawing, caption=f"{title}.", size=(7.2, 5.4))
+    return Figure("curve", title, drawing, caption=f"{title}.", size=(5.6, 5.4))
 
 
 def _depth_maps(result: TradeoffResult) -> list[Figure]:
