@@ -12,7 +12,7 @@ from anydepth.artifact.card import model_card
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
-from anydepth.evaluate.kept_outputs import key_of
+from anydepth.evaluate.kept_outputs import outputs_key
 from anydepth.evaluate.sweep import remember, sweep
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import calibration
@@ -97,7 +97,7 @@ def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monk
 
 def test_kept_outputs_of_two_pairs_have_two_keys(folder):
     both = anydepth.load(folder)
-    keys = {key_of(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
+    keys = {outputs_key(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
     assert len(keys) == 2
 
 

@@ -192,7 +192,7 @@ def _width(table: RichTable, console: Console) -> int:
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(RichText(line, style), soft_wrap=True)
+    console.print(RichText(line, style))  # wrapped at spaces where there is little room
 
 
 def _say_text(section: Text, console: Console) -> None:
@@ -222,7 +222,7 @@ def _say_words(section: Words, console: Console) -> None:
         line.append(word.text, f"{letters} on {ground}" if word.level and console.is_terminal else "")
         if word.level and not console.is_terminal:
             line.append(f"/{word.level}")
-    console.print(line, soft_wrap=True)
+    console.print(line)
 
 
 _TERMINAL: dict[type, Callable[[Any, Console], None]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.evaluate.depth_table import Chosen, EveryDepth
+from anydepth.evaluate.every_depth import Chosen, EveryDepth
 from anydepth.selectors.cost import LengthCost
 
 Seconds = NDArray[np.float64]
