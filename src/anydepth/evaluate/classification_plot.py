@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from anydepth.evaluate.classification_result import Evaluation, Point, System
-from anydepth.evaluate.figures import SERIES
+from anydepth.evaluate.figures import SERIES, SHAPES
 from anydepth.evaluate.heat_maps import INK, new_figure, png_of
-from anydepth.evaluate.plots import SHAPES
 
 FAINT = "#d9dde2"
 AT_FULL = "at full depth"

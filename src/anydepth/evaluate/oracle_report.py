@@ -110,11 +110,14 @@ def _maps(result: OracleResult) -> list[Figure]:
     frame, stems = Frame.around(result.models), file_stems(result.labels)
     grids = {model.label: 100 * frame.fill(model.share_at) for model in result.models}
     scale = Scale.over(grids.values(), "Blues", "% of the sentences", low=0.0)
-    if len(grids) == 1:
-        return [depth_map("distribution", "Sentences that a depth is best for (%)", frame, *grids.values(), scale)]
+    title, several = "Sentences that a depth is best for (%)", len(grids) > 1
     return [
         depth_map(
-            f"distribution-{stems[label]}", f"{label}: sentences that a depth is best for (%)", frame, grid, scale
+            f"distribution-{stems[label]}" if several else "distribution",
+            f"{label}: {title.lower()}" if several else title,
+            frame,
+            grid,
+            scale,
         )
         for label, grid in grids.items()
     ]
@@ -174,7 +177,7 @@ def _shares(model: ModelOracle) -> Table:
         Column("BLEU", "of the whole test set at this depth alone", ".2f"),
         Column("chrF", "of the whole test set at this depth alone", ".2f"),
     ]
-    rows = [[one.depth, one.count, one.share, one.bleu, one.chrf] for one in model.shares]
+    rows: list[list[Value]] = [[one.depth, one.count, one.share, one.bleu, one.chrf] for one in model.shares]
     return Table(columns, rows, model.label, "Fastest first: by decoder, then by encoder layers.")
 
 

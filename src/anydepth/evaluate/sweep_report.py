@@ -202,7 +202,7 @@ def _means(title: str, side: str, means: dict[int, Means]) -> Table:
         Column("chrF", format=".2f"),
         Column("seconds", format=".2f"),
     ]
-    rows = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
+    rows: list[list[Value]] = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
     return Table(columns, rows, title, where="page")
 
 

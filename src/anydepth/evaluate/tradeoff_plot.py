@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
-from anydepth.evaluate.figures import SERIES
+from anydepth.evaluate.figures import SERIES, SHAPES
 from anydepth.evaluate.heat_maps import INK, Frame, heat_maps, new_figure, png_of
-from anydepth.evaluate.plots import SHAPES
 from anydepth.evaluate.tradeoff import Outcome
 from anydepth.evaluate.tradeoff_curve import Curve
 from anydepth.evaluate.tradeoff_result import FixedDepth, TradeoffResult

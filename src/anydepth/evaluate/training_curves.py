@@ -6,9 +6,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from anydepth.evaluate.figures import SERIES
+from anydepth.evaluate.figures import SERIES, SHAPES
 from anydepth.evaluate.heat_maps import INK, WIDEST, new_figure, png_of
-from anydepth.evaluate.plots import SHAPES
 from anydepth.evaluate.run_panels import LARGEST_RATIO, Panels, legend, line, log_ticks, plain_axes, steps_across
 from anydepth.evaluate.training_plots import geometric_mean, sides_of
 from anydepth.evaluate.training_run import Curve, LayersOverSteps, TrainingRun
