@@ -11,21 +11,27 @@ from sacrebleu.metrics import BLEU
 
 from anydepth.evaluate.every_depth import join_tables, split_by_source, take_rows
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
-from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
-from anydepth.evaluate.tradeoff_curve import Curve, overall_verdict
+from anydepth.evaluate.tradeoff import (
+    ChoiceOutcome,
+    TradeOff,
+    default_threshold,
+    label_thresholds,
+    seconds_at,
+    value_thresholds,
+)
+from anydepth.evaluate.tradeoff_result import SelectorCurve, overall_verdict
 from anydepth.selectors.cost import LengthCost
 
 TABLE = noisy_table({"1-1": 0.6, "2-1": 0.7, "1-2": 0.75, "2-2": 0.9})
 THREE = with_costs(take_rows(TABLE, range(60)), 1.0, 2.0, 3.0, 4.0)
 
 
-def outcome(threshold=1.0, seconds=2.0, bleu=30.0, mixture=29.0, share_k=(0.5, 0.5), is_slowest=False) -> Outcome:
-    return Outcome(threshold, seconds, bleu, 50.0, mixture, share_k, is_slowest)
+def outcome(threshold=1.0, seconds=2.0, bleu=30.0, mixture=29.0, share_k=(0.5, 0.5), is_slowest=False) -> ChoiceOutcome:
+    return ChoiceOutcome(threshold, seconds, bleu, 50.0, mixture, share_k, is_slowest)
 
 
-def curve_of(*seeds: list[Outcome], kind: str = "values") -> Curve:
-    return Curve.of_seeds(kind, seeds, 0.001)
+def curve_of(*seeds: list[ChoiceOutcome], kind: str = "values") -> SelectorCurve:
+    return SelectorCurve.from_seeds(kind, seeds, 0.001)
 
 
 def test_a_mixture_at_the_time_of_a_good_depth_is_that_depth():

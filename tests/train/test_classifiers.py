@@ -16,7 +16,7 @@ import anydepth
 from anydepth.artifact import model as artifact
 from anydepth.data.labelled import read_labelled
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.files import sha256_of
 from anydepth.model import Transformer
 from anydepth.train.foundations import Start

@@ -11,7 +11,7 @@ from conftest import assert_one_line, run_recipe, weights_of, write_corpus
 import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.selectors.inputs import check_model
 from anydepth.train.recipe import read_recipe
 

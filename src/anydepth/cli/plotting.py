@@ -27,7 +27,8 @@ def plot(
 ) -> None:
     """Draw what happened in training: gradients of each layer, gates, losses. Several runs stand side by side."""
     from anydepth.evaluate.figures import SERIES
-    from anydepth.evaluate.training_report import MARK, write_training_report
+    from anydepth.evaluate.render import write_report
+    from anydepth.evaluate.training_report import MARK, STALE, training_report
     from anydepth.evaluate.training_run import read_run
 
     for argument in runs:
@@ -42,4 +43,4 @@ def plot(
     read = [read_run(label, path) for label, (path,) in named.items()]
     folder = out or next(iter(named.values()))[0] / "pictures"
     make_report_folder(folder, MARK, "a folder of such pictures")
-    errors.print(f"report: {write_training_report(read, folder)}")
+    errors.print(f"report: {write_report(training_report(read), folder, stale=STALE)}")

@@ -9,23 +9,26 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
 import numpy as np
 from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
 
 from anydepth.evaluate.report import Figure
 
 DPI = 150
+LETTERS_IN_LEGEND = 60
 LETTERS_PER_INCH = 9  # of a title
 INK, SOFT, LINE, PAPER = "#22262b", "#5b6571", "#d9dde2", "#fefefe"
 # Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
@@ -85,6 +88,70 @@ def tip_points(axes: Axes, x: Sequence[float], y: Sequence[float], tips: Sequenc
     for one_x, one_y, tip in zip(x, y, tips, strict=True):
         (spot,) = axes.plot([one_x], [one_y], "o", markersize=size, alpha=0, zorder=9, label="_nolegend_")
         with_tip(spot, tip)
+
+
+def legend_below(canvas: Canvas, entries: Axes | Mapping[str, Artist], columns: int = 3) -> None:
+    """A legend below the chart: of what has a label there, or of these entries.
+
+    The texts are set last: matplotlib would leave out a label that begins with _.
+    """
+    if isinstance(entries, Axes):
+        entries = dict(zip(*reversed(entries.get_legend_handles_labels()), strict=True))
+    handles, columns = list(entries.values()), min(len(entries), columns)
+    labels = ["-"] * len(handles)
+    drawn = canvas.legend(handles, labels, loc="outside lower center", ncols=max(columns, 1), fontsize=9)
+    for text, label in zip(drawn.get_texts(), entries, strict=True):
+        text.set_text(shortened(label, LETTERS_IN_LEGEND))
+
+
+def shortened(text: str, letters: int) -> str:
+    """Without its middle, if it is longer: the end says what is special."""
+    text = " ".join(text.split())
+    return text if len(text) <= letters else f"{text[: letters // 2]}…{text[-(letters // 2 - 1) :]}"
+
+
+@dataclass(frozen=True)
+class PointName:
+    """A name beside a point of a chart; `minor` names are smaller and paler."""
+
+    text: str
+    x: float
+    y: float
+    colour: str = INK
+    minor: bool = False
+
+
+def name_points(
+    canvas: Canvas, axes: Axes, names: Sequence[PointName], keep_clear: Sequence[tuple[float, float]]
+) -> None:
+    """Write each name in a free place around its point, or not at all; the first ones have the choice.
+
+    No name covers another, nor the places of `keep_clear`: points, and some along the lines.
+    """
+    canvas.draw_without_rendering()  # settles the layout, and with it where the points are
+    renderer = FigureCanvasAgg(canvas).get_renderer()
+    places = axes.transData.transform(keep_clear) if keep_clear else ()
+    taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in places]
+    for name in names:
+        for dx, dy in ((-6, 6), (7, -6), (7, 6), (-6, -6), (0, 9), (0, -10), (-9, 0), (0, -20), (0, 18)):
+            note = axes.annotate(
+                name.text,
+                (name.x, name.y),
+                (dx, dy),
+                textcoords="offset points",
+                ha="center" if dx == 0 else "right" if dx < 0 else "left",
+                va="top" if dy < 0 else "bottom",
+                fontsize=7 if name.minor else 9,
+                alpha=0.8 if name.minor else 1.0,
+                color=name.colour,
+                zorder=7,
+                path_effects=outlined(),
+            )
+            box = note.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken) and box.x1 <= axes.bbox.x1:
+                taken.append(box)
+                break
+            note.remove()
 
 
 def outlined(width: float = 2.5) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
@@ -19,6 +20,7 @@ from anydepth.evaluate.report import (
     Details,
     Figure,
     Heading,
+    Levels,
     Line,
     Report,
     Section,
@@ -26,6 +28,7 @@ from anydepth.evaluate.report import (
     Terms,
     Text,
     Tiles,
+    Word,
     Words,
 )
 from anydepth.files import write_atomically
@@ -33,14 +36,15 @@ from anydepth.files import write_atomically
 PAGE = "index.html"
 
 
-def write_report(report: Report, folder: Path, json_name: str, *, stale: Sequence[str] = ()) -> Path:
-    """Write the page, its charts as PNGs, the files and the data into `folder`; return the page's path.
+def write_report(report: Report, folder: Path, json_name: str | None = None, *, stale: Sequence[str] = ()) -> Path:
+    """Write the page, its charts as PNGs, the files and the data, `json_name`, into `folder`; return the page's path.
 
     Files that match the patterns of `stale` and are not of this report are removed: they were of an earlier one.
     """
     drawn = _draw(report)
     files: dict[str, str | bytes] = {**report.files, **{f"{name}.png": png for name, (png, _) in drawn.items()}}
-    files[json_name] = to_json(report)
+    if json_name is not None:
+        files[json_name] = to_json(report)
     page = folder / PAGE
     try:
         for old in [path for pattern in stale for path in folder.glob(pattern)]:
@@ -64,7 +68,17 @@ def to_html(report: Report) -> str:
 
 def to_terminal(report: Report, console: Console) -> None:
     """Tables and text; lines and colour on a terminal, bare columns in a file or a pipe."""
-    _say_sections(report.sections, console)
+    print_sections(report.sections, console)
+
+
+def print_sections(sections: Sequence[Section], console: Console) -> None:
+    """Some sections alone, such as those that are ready before the others."""
+    for section in sections:
+        if isinstance(section, Details):
+            if section.terminal:
+                print_sections(section.sections, console)
+        elif not isinstance(section, Figure) and section.where != "page":
+            _TERMINAL[type(section)](section, console)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -121,15 +135,6 @@ def _level_colours(levels: int) -> list[tuple[str, str]]:
     from anydepth.evaluate.figures import level_colours
 
     return level_colours(levels)
-
-
-def _say_sections(sections: Sequence[Section], console: Console) -> None:
-    for section in sections:
-        if isinstance(section, Details):
-            if section.terminal:
-                _say_sections(section.sections, console)
-        elif not isinstance(section, Figure) and section.where != "page":
-            _TERMINAL[type(section)](section, console)
 
 
 def _parts(table: Table, columns: Sequence[int], console: Console) -> Iterator[RichTable]:
@@ -192,7 +197,7 @@ def _width(table: RichTable, console: Console) -> int:
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(RichText(line, style))  # wrapped at spaces where there is little room
+    console.print(RichText(line, style), soft_wrap=not console.is_terminal)  # there wrapped at spaces
 
 
 def _say_text(section: Text, console: Console) -> None:
@@ -214,14 +219,43 @@ def _say_terms(section: Terms, console: Console) -> None:
 
 
 def _say_words(section: Words, console: Console) -> None:
-    colours = _level_colours(section.levels)
-    line = RichText(f"{section.title}: " if section.title else "")
-    for number, word in enumerate(section.words):
-        line.append(" " if word.spaced and number else "")
+    console.print()
+    if section.title:
+        _say(console, section.title)
+    for words, levels in _word_lines(section.words, _level_colours(section.levels), console.width):
+        console.print(words, soft_wrap=True)
+        console.print(levels, soft_wrap=True)
+    if not section.words:
+        _say(console, "(no words)")
+
+
+def _word_lines(
+    words: Sequence[Word], colours: Sequence[tuple[str, str]], width: int
+) -> Iterator[tuple[RichText, RichText]]:
+    """As many words to a line as there is room for, and the line of their levels."""
+    above, below = RichText(), RichText()
+    for word in words:
+        number = str(word.level or "")
+        cells = max(cell_len(word.text), len(number))
+        touches = below.plain[-1:].isdigit() and number.center(cells)[:1].isdigit()  # 3 and 1 are not to read as 31
+        gap = " " if above and (word.spaced or touches) else ""
+        if above and above.cell_len + len(gap) + cells > width:
+            yield above, below
+            above, below, gap = RichText(), RichText(), ""
         ground, letters = colours[word.level]
-        line.append(word.text, f"{letters} on {ground}" if word.level and console.is_terminal else "")
-        if word.level and not console.is_terminal:
-            line.append(f"/{word.level}")
+        above.append(gap)
+        above.append(word.text + " " * (cells - cell_len(word.text)), f"{letters} on {ground}" if word.level else "")
+        below.append(gap + number.center(cells))
+    if above:
+        below.rstrip()
+        yield above, below
+
+
+def _say_levels(section: Levels, console: Console) -> None:
+    line = RichText(f"{section.name}:")
+    for level, (ground, letters) in enumerate(_level_colours(section.levels)[1:], 1):
+        line.append(" ")
+        line.append(f" {level} ", f"{letters} on {ground}")
     console.print(line)
 
 
@@ -232,4 +266,5 @@ _TERMINAL: dict[type, Callable[[Any, Console], None]] = {
     Terms: _say_terms,
     Table: print_table,
     Words: _say_words,
+    Levels: _say_levels,
 }

@@ -155,11 +155,24 @@ class Word:
 
 @dataclass(frozen=True)
 class Words:
-    """A text whose words are coloured by a level, such as their depth. `title` says whose they are."""
+    """A text whose words are coloured by a level, such as their depth. `title` says whose they are.
+
+    The terminal has the level below each word; the page has a bar for each if `bars`.
+    """
 
     words: Sequence[Word]
     levels: int
     title: str = ""
+    bars: bool = False
+    where: Where = "both"
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The legend of coloured words: what a level is, and the colour of each, 1 to `levels`."""
+
+    name: str
+    levels: int
     where: Where = "both"
 
 
@@ -173,7 +186,7 @@ class Details:
     terminal: bool = False
 
 
-Section: TypeAlias = Heading | Text | Tiles | Terms | Table | Figure | Words | Details
+Section: TypeAlias = Heading | Text | Tiles | Terms | Table | Figure | Words | Levels | Details
 
 
 @dataclass(frozen=True)

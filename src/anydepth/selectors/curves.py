@@ -12,12 +12,20 @@ from anydepth.evaluate.calibrate import spread
 from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
-from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
-from anydepth.evaluate.tradeoff_curve import Curve
-from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
-from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
-from anydepth.evaluate.tuning import tuned
+from anydepth.evaluate.tradeoff import (
+    ChoiceOutcome,
+    ChoiceTiming,
+    TradeOff,
+    default_threshold,
+    label_thresholds,
+    seconds_at,
+    seconds_to_choose,
+    time_choices,
+    token_ids,
+    tune_selector,
+    value_thresholds,
+)
+from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import Calibration
 from anydepth.selectors.cost import LengthCost
@@ -48,7 +56,7 @@ class Part:
     def lengths(self) -> list[int]:
         return [len(source) for source in self.sources]
 
-    def outcomes(self, selector: LearntSelector, thresholds: Sequence[float], overhead: float) -> list[Outcome]:
+    def outcomes(self, selector: LearntSelector, thresholds: Sequence[float], overhead: float) -> list[ChoiceOutcome]:
         scores_nk = selector.scores(self.sources)
         chosen = {threshold: selector.pick(scores_nk, self.lengths, threshold) for threshold in thresholds}
         return [self.tradeoff.outcome(chosen_n, threshold, overhead) for threshold, chosen_n in chosen.items()]
@@ -69,10 +77,10 @@ class Contender:
     """One kind of selector: a network for each seed, the best of them on the validation part first; its two curves."""
 
     networks: tuple[LearntSelector, ...]
-    valid: Curve
-    test: Curve
-    valid_outcomes: tuple[Outcome, ...]  # of the first network
-    test_outcomes: tuple[Outcome, ...]
+    valid: SelectorCurve
+    test: SelectorCurve
+    valid_outcomes: tuple[ChoiceOutcome, ...]  # of the first network
+    test_outcomes: tuple[ChoiceOutcome, ...]
 
     @classmethod
     def measure(
@@ -91,8 +99,8 @@ class Contender:
         kind = networks[0].kind
         return cls(
             tuple(networks),
-            Curve.of_seeds(kind, on_valid, overhead),
-            Curve.of_seeds(kind, on_test, overhead),
+            SelectorCurve.from_seeds(kind, on_valid, overhead),
+            SelectorCurve.from_seeds(kind, on_test, overhead),
             tuple(on_valid[0]),
             tuple(on_test[0]),
         )
@@ -107,7 +115,7 @@ class Contender:
 
 
 def _tuned(network: LearntSelector, valid: Part, advance: Callable[[int], None]) -> LearntSelector:
-    found = tuned(network, valid.sources, valid.tradeoff)
+    found = tune_selector(network, valid.sources, valid.tradeoff)
     advance(1)
     return found
 
@@ -124,10 +132,10 @@ def relative_costs(calibration: Calibration, depths: Sequence[str], menu: DepthM
     return tuple(LengthCost(cost.base / unit, cost.per_token / unit) for cost in costs)
 
 
-def timed(translator: Translator, selector: LearntSelector, test: Part, beam: int, console: Console) -> Timing:
+def timed(translator: Translator, selector: LearntSelector, test: Part, beam: int, console: Console) -> ChoiceTiming:
     table = test.tradeoff.table
     texts = [table.sources[i] for i in spread(range(len(table)), TIMED_SENTENCES)]
-    return time_choices(translator, selector, texts, table.depths[0], beam=beam, console=console)
+    return time_choices(translator, selector, texts, table.depths[0], beam=beam)
 
 
 def gather(
@@ -137,7 +145,7 @@ def gather(
     contenders: Sequence[Contender],
     saved: LearntSelector,
     test: Part,
-    timing: Timing,
+    timing: ChoiceTiming,
     *,
     label: str,
     beam: int,

@@ -9,7 +9,8 @@ from rich.console import Console
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.every_depth import EveryDepth, split_by_source, split_rows, take_rows
-from anydepth.evaluate.tradeoff_report import print_tradeoff, write_tradeoff_report
+from anydepth.evaluate.render import to_terminal, write_report
+from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import Calibration
@@ -91,8 +92,9 @@ class Work:
             batch_size=self.batch_size,
             fine_tuned_on=self.dev.name if self.dev else "",
         )
-        page = write_tradeoff_report(result, self.folder, key)
-        print_tradeoff(result, results)
+        report = tradeoff_report(result, key)
+        page = write_report(report, self.folder, RECORD)
+        to_terminal(report, results)
         self.console.print(f"report: {page}")
 
     def _translations(self, sample: Sample, name: str) -> EveryDepth:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tensorboardX import SummaryWriter
 
-from anydepth.evaluate.run_log import LOG, step_of
+from anydepth.evaluate.training_run import LOG, step_of
 from anydepth.files import write_atomically
 
 
