@@ -179,7 +179,7 @@ def test_tables_fit_and_are_plain_in_a_pipe(result: SweepResult, width: int) -> 
     text = stream.getvalue()
     assert "\x1b" not in text
     assert "…" not in text
-    tables = [line for line in text.splitlines() if re.match(r"(depth|n \\|\d-\d|\d |mean)", line)]
+    tables = [line for line in text.splitlines() if re.match(r"(depth |n \\|\d-\d |\d +\d|mean)", line)]
     assert all(len(line.rstrip()) <= width for line in tables)
     for model in result.models:
         for one in model.measurements:
