@@ -7,7 +7,7 @@ import numpy as np
 from conftest import toy_pairs
 from rich.console import Console
 
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.infer.translator import Translator
 from anydepth.selectors.cost import LengthCost
 

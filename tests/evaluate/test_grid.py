@@ -83,7 +83,7 @@ def test_terminal_shows_the_grid_with_its_marks() -> None:
     assert lines[2].split() == ["n", *["A", "B-A", "C-A"] * 3]
     assert lines[3].split() == ["1", "10.00", "+1.00*", "-1.00", "20.00", "+0.00", "15.00", "+0.50", "-1.00"]
     assert lines[4].split() == ["2", "30.00", "-0.50", "+1.50*!", "41.00", "40.00", "30.00", "-0.50", "+1.50"]
-    text = "\n".join(lines)
+    text = " ".join(" ".join(lines).split())
     assert "A base: BLEU; B flexible, C dropped: difference to A" in text
     assert "! p < 0.05 against base" in text
 

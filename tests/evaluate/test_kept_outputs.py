@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from saved_models import SOURCES, save_model
 
+from anydepth.engines.auto import on_engine
 from anydepth.evaluate.kept_outputs import KeptOutputs, outputs_key
+
+
+def test_the_engine_is_part_of_the_key(tmp_path: Path) -> None:
+    one = save_model(tmp_path / "one", 1)
+    native = on_engine(one, "native", threads=1)
+    assert outputs_key(one, "1-1", SOURCES, {"beam": 1}) != outputs_key(native, "1-1", SOURCES, {"beam": 1})
 
 
 def test_the_device_is_part_of_the_key(tmp_path: Path) -> None:

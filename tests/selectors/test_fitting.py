@@ -172,7 +172,7 @@ def test_a_table_of_real_translations_to_auto(translator, toy_run, tmp_path):
     from conftest import toy_pairs
 
     pairs = [*toy_pairs(60, seed=11), ("", "")]
-    table = translate_every_depth([translator], *zip(*pairs, strict=True), console=QUIET)
+    table = translate_every_depth([translator], *zip(*pairs, strict=True))
     config = SelectorConfig(kind="values", steps=20, **SMALL)
     selector, _ = fit_selector(translator, table, COSTS, config, tmp_path / "run", table, QUIET)
     model = Path(shutil.copytree(toy_run / "model", tmp_path / "model"))

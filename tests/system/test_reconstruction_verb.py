@@ -13,7 +13,7 @@ from made_checkpoints import make_checkpoint
 
 from anydepth.artifact import model as artifact
 from anydepth.errors import UserError
-from anydepth.evaluate.likelihood import likelihood_every_depth
+from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.infer.translator import Translator
 from anydepth.word_depths.reconstruction import LAMBDAS, reconstruct
 from anydepth.word_depths.table import WordDepths, text_key

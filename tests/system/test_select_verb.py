@@ -13,8 +13,7 @@ import anydepth as package
 from anydepth.cli.app import errors
 from anydepth.cli.selecting import select as verb
 from anydepth.errors import UserError
-from anydepth.evaluate.depth_table import EveryDepth
-from anydepth.evaluate.table_parts import rows_of, split_by_source
+from anydepth.evaluate.every_depth import EveryDepth, split_by_source, take_rows
 from anydepth.files import only_process
 from anydepth.selectors import inputs
 from anydepth.selectors.inputs import Sample, read_sample, translations
@@ -149,7 +148,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     assert [list(lines) for lines in whole.outputs] == [
         translator.translate(sample.sources, depth=depth) for depth in whole.depths
     ]
-    first = rows_of(whole, range(8))
+    first = take_rows(whole, range(8))
     marked = replace(first, outputs=tuple(("from the first run",) * 8 for _ in whole.depths))
     marked.save(tmp_path / "killed-pieces" / "00001")
     resumed = translations(translator, sample, tmp_path / "killed", QUIET, **options)

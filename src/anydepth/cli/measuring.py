@@ -87,35 +87,35 @@ def sweep(
         for member in members:
             if remember(member, result, label):
                 errors.print(f"recorded in the menu and the card of {member.folder}")
-    errors.print(f"report: {write_report(report, out, 'sweep.json')}")
+    stale = ("bleu*.png", "time*.png", "difference-*.png")  # of a report with other models
+    errors.print(f"report: {write_report(report, out, 'sweep.json', stale=stale)}")
 
 
 def perplexity(
     model: Model,
     text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
     depths: Depths = None,
-    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the sub-words to hide.")] = 0.15,
+    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the subwords to hide.")] = 0.15,
     seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
     cut_long: CutLong = False,
     from_language: From = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Measure every depth of an encoder alone: how well it predicts sub-words that are hidden from it."""
+    """Measure every depth of an encoder alone: how well it predicts subwords that are hidden from it."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth
-    from anydepth.evaluate.plain_table import plain_table
+    from anydepth.evaluate.render import print_table
+    from anydepth.evaluate.report import Column, Table
 
     texts = list(read_lines(text))
     translator = load_translator(model, device, threads, from_language)
     hidden, found = perplexity_every_depth(
-        translator, texts, _names(depths), masked=masked, seed=seed, cut_long=cut_long, console=errors
+        translator, texts, _names(depths), masked=masked, seed=seed, cut_long=cut_long
     )
-    title = f"{text.name}: {len(texts):,} lines, {hidden:,} sub-words hidden"
-    table = plain_table(results(), title, "depth", "parameters", "perplexity")
-    for one in found:
-        table.add_row(one.depth, f"{one.parameters:,}", f"{one.perplexity:.2f}")
-    results().print(table)
+    title = f"{text.name}: {len(texts):,} lines, {hidden:,} subwords hidden"
+    columns = [Column("depth"), Column("parameters", format=","), Column("perplexity", format=".2f")]
+    print_table(Table(columns, [[one.depth, one.parameters, one.perplexity] for one in found], title), results())
 
 
 def _names(depths: str | None) -> list[str] | None:

@@ -197,7 +197,7 @@ def _width(table: RichTable, console: Console) -> int:
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(RichText(line, style), soft_wrap=True)
+    console.print(RichText(line, style), soft_wrap=not console.is_terminal)  # there wrapped at spaces
 
 
 def _say_text(section: Text, console: Console) -> None:

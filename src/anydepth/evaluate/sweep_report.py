@@ -1,19 +1,17 @@
 """What to show of a sweep: the trades between quality and time, every measurement, examples, models compared."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_uppercase
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.transforms import Bbox
 
 from anydepth.evaluate.depth_comparison import SIGNIFICANT, Comparison, ComparisonGrid, GridCell, GridValue, lay_out
 from anydepth.evaluate.experiment import counted
-from anydepth.evaluate.figures import SERIES, SHAPES, Frame, Grid, Scale, depth_map, outlined, with_tip
+from anydepth.evaluate.figures import SERIES, SHAPES, Frame, Grid, PointName, Scale, depth_map, name_points, with_tip
 from anydepth.evaluate.measurement import Means, Measurement, ModelSweep
 from anydepth.evaluate.metrics import sentence_chrf
 from anydepth.evaluate.report import (
@@ -51,12 +49,12 @@ COLUMNS = (
     Column("spread", "how far the passes are apart: slowest minus fastest, as a share of the median", ".0%"),
     Column("ms/sent", "the same time per sentence, in milliseconds", ".1f", where="page"),
     Column("sent/s", "sentences translated per second", ".1f"),
-    Column("tok/s", "subwords written per second", ".0f"),
+    Column("tok/s", "subwords written per second", ".0f", where="page"),
     Column("params", "weights that this depth uses, each counted once, in millions", ".1f"),
     Column("MB", "what these weights take as they are stored, in millions of bytes", ".1f", where="page"),
     Column("length", "output length divided by reference length, in words; 1 is ideal", ".2f"),
     Column("repeats", "share of output words that repeat the 1 to 4 words right before them", ".1%"),
-    Column("front", f"{FRONT_MARK}: on the Pareto front, no other depth is faster and at least as good in BLEU"),
+    Column(FRONT_MARK, "on the Pareto front: no other depth is faster and at least as good in BLEU"),
 )
 
 
@@ -202,7 +200,7 @@ def _means(title: str, side: str, means: dict[int, Means]) -> Table:
         Column("chrF", format=".2f"),
         Column("seconds", format=".2f"),
     ]
-    rows = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
+    rows: list[list[Value]] = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
     return Table(columns, rows, title, where="page")
 
 
@@ -434,44 +432,14 @@ def _quality_time(models: Sequence[ModelSweep]) -> Figure:
 
 
 def _name_points(canvas: Canvas, axes: Axes, models: Sequence[ModelSweep]) -> None:
-    """Write the depth beside each point, those of the fronts first, in a free place around it; else not at all.
-
-    Where there are many points, those off the fronts stay nameless.
-    """
-    canvas.draw_without_rendering()  # settles the layout, and with it where the points are
-    renderer = FigureCanvasAgg(canvas).get_renderer()
-    everyone = [one for model in models for one in model.measurements]
-    centres = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in everyone]
-    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in centres]
-    for on_front in (True, False) if len(everyone) <= POINTS_WITH_NAMES else (True,):
-        taken += [] if on_front else [box for model in models for box in _front_line(axes, model)]
-        for index, model in enumerate(models):
-            for one in model.measurements:
-                if (one in model.front) != on_front:
-                    continue
-                for dx, dy in ((-5, 4), (6, -4), (6, 4), (-5, -4)):
-                    note = axes.annotate(
-                        one.depth,
-                        (_milliseconds(one), one.bleu),
-                        (dx, dy),
-                        textcoords="offset points",
-                        ha="right" if dx < 0 else "left",
-                        va="top" if dy < 0 else "bottom",
-                        fontsize=9 if on_front else 7,
-                        alpha=1.0 if on_front else 0.7,
-                        color=SERIES[index % len(SERIES)],
-                        path_effects=outlined(),
-                    )
-                    box = note.get_window_extent(renderer)
-                    if not any(box.overlaps(other) for other in taken):
-                        taken.append(box)
-                        break
-                    note.remove()
-
-
-def _front_line(axes: Axes, model: ModelSweep) -> Iterator[Bbox]:
-    """Where the steps of a front are on the picture."""
-    corners = [axes.transData.transform((_milliseconds(one), one.bleu)) for one in model.front]
-    for (x, y), (next_x, next_y) in pairwise(corners):
-        yield Bbox([[x, y - 1], [next_x, y + 1]])
-        yield Bbox([[next_x - 1, y], [next_x + 1, next_y]])
+    """The depth beside each point, those of the fronts first. Of many points, those off the fronts stay nameless."""
+    names: list[PointName] = []
+    points: list[tuple[float, float]] = []
+    for index, model in enumerate(models):
+        for one in model.measurements:
+            points.append((_milliseconds(one), one.bleu))
+            is_minor = one not in model.front
+            names.append(PointName(one.depth, *points[-1], SERIES[index % len(SERIES)], is_minor))
+    corners = [(_milliseconds(after), one.bleu) for model in models for one, after in pairwise(model.front)]
+    shown = [name for name in names if not name.minor or len(names) <= POINTS_WITH_NAMES]
+    name_points(canvas, axes, sorted(shown, key=lambda name: name.minor), points + corners)

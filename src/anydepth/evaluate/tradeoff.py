@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydepth.data import Tokenizer
-from anydepth.evaluate.depth_table import Chosen, EveryDepth
+from anydepth.evaluate.every_depth import Chosen, EveryDepth
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors import Selector

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from anydepth.evaluate.figures import INK, LINE, PAPER, SERIES, outlined, with_tip
-from anydepth.evaluate.report import Column, Figure, Report, Table, Text
+from anydepth.evaluate.report import Column, Figure, Report, Row, Table, Text
 from anydepth.word_depths.table import WordDepths
 
 EXAMPLES = 6
@@ -69,7 +69,7 @@ def word_depths_report(depths: WordDepths, words: Mapping[str, int]) -> Report:
         Column("share", format=".1%"),
         Column("examples", align="left"),
     ]
-    cells = [[str(row.depth), len(row.words), row.occurrences, row.share, ", ".join(row.examples)] for row in rows]
+    cells = [Row([str(row.depth), len(row.words), row.occurrences, row.share, ", ".join(row.examples)]) for row in rows]
     mean = Text(f"mean depth by occurrence: {mean_depth(rows):.2f} of {len(rows)}")
     title = f"How deep words go, {MADE[depths.kind]}"
     return Report(title, [Table(columns, cells), mean, _figure(title, depths, words, rows)], _data(rows))

@@ -9,7 +9,7 @@ from rich.console import Console
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import spread
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.tradeoff import (

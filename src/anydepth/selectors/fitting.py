@@ -14,7 +14,7 @@ from rich.console import Console
 from anydepth.data import Tokenizer
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.infer.translator import Translator
 from anydepth.selectors.config import DEFAULTS, Kind, SelectorConfig
 from anydepth.selectors.cost import LengthCost

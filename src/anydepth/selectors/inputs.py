@@ -19,10 +19,8 @@ from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
 from anydepth.evaluate.calibrate import calibrate, spread
-from anydepth.evaluate.depth_table import TABLE, EveryDepth
-from anydepth.evaluate.every_depth import every_depth_of, what_is_done
-from anydepth.evaluate.likelihood import likelihood_every_depth
-from anydepth.evaluate.table_parts import joined
+from anydepth.evaluate.every_depth import TABLE, EveryDepth, join_tables, score_every_depth, what_is_done
+from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, write_record
 from anydepth.files import read_json
 from anydepth.infer.runner import Progress, Runner, here
@@ -172,14 +170,14 @@ def translations(
         made = run(work, translator, iter(left.values()), advance)
         for path, table in zip(left, made, strict=True):
             table.save(path)
-    whole = joined([EveryDepth.load(path) for path in pieces])
+    whole = join_tables([EveryDepth.load(path) for path in pieces])
     whole.save(folder)
     shutil.rmtree(_pieces(folder))
     return whole
 
 
 def label_piece(translator: Translator, texts: Texts, progress: Progress, *, options: dict[str, Any]) -> EveryDepth:
-    return every_depth_of([translator], *texts, options, progress)
+    return score_every_depth([translator], *texts, options, progress)
 
 
 def with_likelihood(

@@ -8,9 +8,8 @@ from rich.console import Console
 
 from anydepth.errors import UserError
 from anydepth.evaluate.bar import bar
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth, split_by_source, split_rows, take_rows
 from anydepth.evaluate.render import to_terminal, write_report
-from anydepth.evaluate.table_parts import rows_of, rows_of_parts, split_by_source
 from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
@@ -52,7 +51,7 @@ class Work:
         return {name: one and {"sentences": one.checksum, **made_by} for name, one in samples.items()}
 
     def check(self) -> None:
-        parts = rows_of_parts(self.sample.sources, self.seed)
+        parts = split_rows(self.sample.sources, self.seed)
         if min(map(len, parts.values())) < FEWEST:
             raise UserError(
                 f"{len(self.sample):,} sentences are too few to train, validate and test on: give thousands"
@@ -144,4 +143,4 @@ def _unseen(dev: EveryDepth, parts: dict[str, EveryDepth], console: Console) -> 
         console.print(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
     if not kept:
         raise UserError("all sentences to fine-tune on are among those to test on: give others with --dev-source")
-    return rows_of(dev, kept)
+    return take_rows(dev, kept)

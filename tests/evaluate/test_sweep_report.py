@@ -179,11 +179,20 @@ def test_tables_fit_and_are_plain_in_a_pipe(result: SweepResult, width: int) -> 
     text = stream.getvalue()
     assert "\x1b" not in text
     assert "…" not in text
-    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    tables = [line for line in text.splitlines() if re.match(r"(depth |n \\|\d-\d |\d +\d|mean)", line)]
+    assert all(len(line.rstrip()) <= width for line in tables)
     for model in result.models:
         for one in model.measurements:
             star = r"\s+★" if one.depth in model.front_depths else r""
             assert re.search(rf"^{one.depth}\s+{one.bleu:.2f}\s.*%{star}\s*$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_line_fits_a_terminal(result: SweepResult, width: int) -> None:
+    stream = io.StringIO()
+    print_table(result, Console(file=stream, width=width, force_terminal=True, no_color=True))
+    text = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
 
 
 def test_brackets_in_a_label_are_no_markup() -> None:
