@@ -1,6 +1,7 @@
 """How likely a model finds given text at each of its depths: a forward pass, no search.
 
-The log-probability of references, and how well an encoder alone predicts hidden subwords.
+The log-probability of references, and how well an encoder alone predicts hidden subwords; and how
+often a model that classifies is right.
 
 Shapes: n sentences, k depths, b batch, t target length, r positions that are not padding, v vocabulary.
 """
@@ -161,3 +162,15 @@ def _log_probability(model: Transformer, features_rd: Tensor, target_r: Tensor) 
 
 def _device(model: Transformer) -> torch.device:
     return next(model.parameters()).device
+
+
+@torch.no_grad()
+def accuracy_of(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> float:
+    """The share of texts to which a model that classifies gives the right label."""
+    right, texts = 0, 0
+    for batch in batches:
+        state_bsd = model.encode(batch.source, sub, batch.source_padding, depths=batch.depths)[-1]
+        found_b = model.output(model.read_out(state_bsd, batch.source_padding)).argmax(-1)
+        right += int((found_b == batch.wanted).sum())
+        texts += len(batch)
+    return right / texts
