@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from conftest import toy_pairs
 
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.infer.translator import Translator
 from anydepth.selectors.calibration import LengthCost
 

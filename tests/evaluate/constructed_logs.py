@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from anydepth.evaluate.run_log import LOG
-from anydepth.evaluate.training_run import TrainingRun
+from anydepth.evaluate.training_run import LOG, TrainingRun
 
 PAIRS = ("en-fr", "en-cs")
 

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from anydepth.evaluate.depth_comparison import compare
+from anydepth.evaluate.experiment import Conditions, versions
 from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.result import Conditions, SweepResult, versions
-from anydepth.evaluate.shared_depths import compare
+from anydepth.evaluate.sweep import SweepResult
 
 SOURCES = ("ein kleines Haus am Fluss", "<script>alert(1)</script> & mehr", "nein, nein, sagte er dann", "ja")
 REFERENCES = ("a small house by the river", "<script>alert(1)</script> & more text here", "no, no, he said then", "yes")

@@ -5,7 +5,7 @@ import random
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.evaluate.metrics import sentence_chrf
 from anydepth.evaluate.tradeoff import TradeOff
 

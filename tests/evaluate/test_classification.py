@@ -17,14 +17,18 @@ from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.evaluate.classification import evaluate
-from anydepth.evaluate.classification_plan import EvaluationOptions, at_full_depth
-from anydepth.evaluate.classification_record import record_evaluation
-from anydepth.evaluate.classification_report import render
-from anydepth.evaluate.classification_table import print_evaluation
-from anydepth.evaluate.classification_timing import sample
-from anydepth.evaluate.explained import colours, explain
-from anydepth.evaluate.labelled_members import LabelledTexts, find_members
+from anydepth.evaluate.classification import (
+    EvaluationOptions,
+    LabelledTexts,
+    at_full_depth,
+    evaluate,
+    find_members,
+    sample_texts,
+)
+from anydepth.evaluate.classification_report import evaluation_report, record_evaluation
+from anydepth.evaluate.explain import explain
+from anydepth.evaluate.figures import level_colours
+from anydepth.evaluate.render import to_html, to_terminal
 from anydepth.infer.classifier import Classifier
 from anydepth.model import Transformer
 from anydepth.word_depths.table import TokenDepths, WordDepths
@@ -32,7 +36,6 @@ from anydepth.word_depths.table import TokenDepths, WordDepths
 pytest_plugins = ["made_classifiers"]
 
 QUICK = {"batch_sizes": (1, 2), "timed": 3, "repeats": 1}
-QUIET = Console(file=io.StringIO())
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def found(by_mi_run, noisy, static_run, halting_run, labelled_file):
     test = LabelledTexts.read(labelled_file)
     systems = {"mi": find_members([by_mi_run, noisy], test), "halting": find_members([halting_run], test)}
     options = EvaluationOptions(scales=(0.4, 1.0, 3.0), **QUICK)
-    return evaluate(systems, options, static=("plain", find_members([static_run], test)), console=QUIET)
+    return evaluate(systems, options, static=("plain", find_members([static_run], test)))
 
 
 def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, noisy, labelled_file):
@@ -66,7 +69,7 @@ def test_layers_of_tokens_are_those_of_the_table(found, by_mi_run, labelled_file
     classifier = Classifier.load(by_mi_run, device="cpu")
     depths = [classifier.token_depths.of(ids) for ids in classifier.read(LabelledTexts.read(labelled_file).texts)]
     total, tokens = sum(map(sum, depths)), sum(map(len, depths))
-    one = found.systems[1].main.outcomes[0]
+    one = found.systems[1].main.models[0]
     assert (one.computed, one.tokens, one.layers) == (total, tokens, 3)
     assert one.depth == total / tokens
     assert one.share == pytest.approx(total / (3 * tokens))
@@ -85,21 +88,21 @@ def test_a_larger_scale_is_deeper_and_that_of_training_changes_nothing(found):
 
 def test_times_are_of_all_models_and_those_of_a_curve_of_the_first(found):
     static, by_mi, _ = found.systems
-    assert [len(one.seconds) for one in by_mi.main.outcomes] == [2, 2]
-    assert [len(one.seconds) for one in by_mi.curve[0].outcomes] == [2, 0]
+    assert [len(one.seconds) for one in by_mi.main.models] == [2, 2]
+    assert [len(one.seconds) for one in by_mi.curve[0].models] == [2, 0]
     assert static.main.speed_up(1).mean == 1
-    one = by_mi.main.outcomes[0]
-    assert one.static_seconds == static.main.outcomes[0].seconds
-    assert one.speed_up(2) == static.main.outcomes[0].seconds[2] / one.seconds[2]
+    one = by_mi.main.models[0]
+    assert one.static_seconds == static.main.models[0].seconds
+    assert one.speed_up(2) == static.main.models[0].seconds[2] / one.seconds[2]
 
 
 def test_without_a_static_model_each_is_compared_with_its_own_weights(by_mi_run, static_run, labelled_file):
     test = LabelledTexts.read(labelled_file)
     systems = {"mi": find_members([by_mi_run], test), "plain": find_members([static_run], test)}
-    by_mi, plain = evaluate(systems, EvaluationOptions(**QUICK), console=QUIET).systems
+    by_mi, plain = evaluate(systems, EvaluationOptions(**QUICK)).systems
     assert by_mi.own_static.depth.mean == 3
     assert by_mi.own_static.share.mean == 1
-    assert by_mi.main.outcomes[0].static_seconds == by_mi.own_static.outcomes[0].seconds
+    assert by_mi.main.models[0].static_seconds == by_mi.own_static.models[0].seconds
     assert plain.own_static is None
     assert plain.main.speed_up(1).mean == 1
 
@@ -107,7 +110,7 @@ def test_without_a_static_model_each_is_compared_with_its_own_weights(by_mi_run,
 def test_labels_are_counted(found, labelled_file):
     labels = LabelledTexts.read(labelled_file).labels
     for system in found.systems:
-        times = len(system.main.outcomes)
+        times = len(system.main.models)
         assert sum(system.confusion.values()) == 90 * times
         good = sum(count for (true, _), count in system.confusion.items() if true == "good")
         assert good == labels.count("good") * times
@@ -128,7 +131,7 @@ def test_mistakes_are_mistakes_the_surest_first(found, by_mi_run, labelled_file)
 
 
 def test_the_page_has_the_figures_and_all_markup_is_closed(found):
-    page = render(found, {"accuracy-depth.png": b"png"})
+    page = to_html(evaluation_report(found))
     for system in found.systems:
         assert f"{system.main.accuracy.shown(2)}" in page
     assert page.count("<table>") == page.count("</table>") == 1 + 1 + 2 + 3  # systems, models, curves, labels
@@ -137,9 +140,10 @@ def test_the_page_has_the_figures_and_all_markup_is_closed(found):
 
 def test_a_narrow_terminal_has_all_columns(found):
     stream = io.StringIO()
-    print_evaluation(found, Console(file=stream, width=60))
+    to_terminal(evaluation_report(found), Console(file=stream, width=60))
     said = stream.getvalue()
-    assert max(map(len, said[: said.index("accuracy: on")].splitlines())) <= 60
+    prose = ("accuracy: ", "computed: ", "ms at a batch size: ", "times at ")  # the terminal wraps it
+    assert max(len(line) for line in said.splitlines() if not line.startswith(prose)) <= 60
     for header in ("depths by", "models", "accuracy %", "mean depth", "computed", "allows", "ms at 1", "ms at 2"):
         assert header in said
     assert "…" not in said
@@ -156,7 +160,7 @@ def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     )  # fmt: skip
     options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
     systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
-    by_mi, by_losses = evaluate(systems, options, console=QUIET).systems
+    by_mi, by_losses = evaluate(systems, options).systems
     assert not by_mi.curve
     assert [point.setting.name for point in by_losses.curve] == ["lambda 0", "lambda 0.2"]
     assert by_losses.curve[0].depth.mean > by_losses.main.depth.mean > by_losses.curve[1].depth.mean
@@ -168,8 +172,8 @@ def test_figures_of_other_conditions_leave_the_menu(halting_run, labelled_file, 
     systems = {"halting": find_members([folder], test)}
 
     def record(**options: object) -> dict[str, float | None]:
-        result = evaluate(systems, EvaluationOptions(**{**QUICK, **options}), console=QUIET)
-        assert record_evaluation(systems, result, QUIET) == [folder]
+        result = evaluate(systems, EvaluationOptions(**{**QUICK, **options}))
+        assert record_evaluation(systems, result) == [folder]
         return {entry.name: entry.quality.get("accuracy") for entry in Classifier.load(folder, device="cpu").menu}
 
     first = record(depth="1-0")
@@ -194,10 +198,10 @@ def test_members_of_a_folder_come_by_their_numbers(by_mi_run, tmp_path, labelled
 
 def test_the_sample_is_always_the_same():
     texts = [f"{'x' * (n % 7)}{n}" for n in range(50)]
-    assert sample(texts, 10) == sample(iter(texts), 10)
-    assert len(set(sample(texts, 10))) == 10
-    assert set(sample(texts, 10)) != set(texts[:10])
-    assert sorted(sample(texts, 100)) == sorted(texts)
+    assert sample_texts(texts, 10) == sample_texts(iter(texts), 10)
+    assert len(set(sample_texts(texts, 10))) == 10
+    assert set(sample_texts(texts, 10)) != set(texts[:10])
+    assert sorted(sample_texts(texts, 100)) == sorted(texts)
 
 
 def test_at_full_depth_a_text_is_cut_at_the_same_place(by_mi_run):
@@ -238,11 +242,11 @@ def test_deeper_is_darker_and_letters_can_be_read(layers):
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    grounds = [light(one.ground) for one in colours(layers)[1:]]
+    grounds = [light(ground) for ground, _ in level_colours(layers)[1:]]
     assert len(grounds) == layers
     assert grounds == sorted(set(grounds), reverse=True)
-    for one in colours(layers)[1:]:
-        low, high = sorted((light(one.ground), light(one.letters)))
+    for ground, letters in level_colours(layers)[1:]:
+        low, high = sorted((light(ground), light(letters)))
         assert (high + 0.05) / (low + 0.05) > 3
 
 
@@ -278,9 +282,9 @@ def test_words_may_have_depths_from_elsewhere(by_mi_run, halting_run, labelled_f
         "given": find_members([halting_run], test, table),
         "mi": find_members([by_mi_run], test),
     }
-    own, given, mi = evaluate(systems, EvaluationOptions(**QUICK), console=QUIET).systems
+    own, given, mi = evaluate(systems, EvaluationOptions(**QUICK)).systems
     assert [one.kind for one in (own, given, mi)] == ["halting unit", "MI", "MI"]
     assert given.main.depth.mean == pytest.approx(mi.main.depth.mean, abs=0.1)  # other sub-words, the same words
     assert own.main.depth.mean != pytest.approx(given.main.depth.mean, abs=0.1)
     with pytest.raises(UserError, match="at depth 2-0 all words run all layers"):
-        evaluate({"given": systems["given"]}, EvaluationOptions(depth="2-0", **QUICK), console=QUIET)
+        evaluate({"given": systems["given"]}, EvaluationOptions(depth="2-0", **QUICK))

@@ -10,13 +10,15 @@ import pytest
 from conftest import toy_pairs
 from rich.console import Console
 from sacrebleu.metrics import BLEU
-from saved_models import QUIET, REFERENCES, SOURCES, save_model
+from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import CHUNK, EveryDepth, translate_every_depth
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.metrics import score, sentence_chrf
 from anydepth.infer.translator import Translator
+from anydepth.progress import show_progress
 
 # Longer than what the toy model was trained on, so that it errs, and at each depth in its own way.
 LONG = [(f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in zip(toy_pairs(60, 5), toy_pairs(60, 6), strict=True)]
@@ -26,9 +28,7 @@ FASTEST_FIRST = ("1-1", "2-1", "1-2", "2-2")
 @pytest.fixture(scope="module")
 def table(toy_run: Path) -> EveryDepth:
     sources, references = zip(*LONG, ("", ""), ("ici\u2028 et ici", "here\tand 'here'"), strict=True)
-    return translate_every_depth(
-        [Translator.load(toy_run, engine="torch", device="cpu")], sources, references, console=QUIET
-    )
+    return translate_every_depth([Translator.load(toy_run, engine="torch", device="cpu")], sources, references)
 
 
 def made(chrf_nk: list[list[float]]) -> EveryDepth:
@@ -60,7 +60,7 @@ def test_the_statistics_add_up_to_exactly_the_bleu_of_sacrebleu(table: EveryDept
 
 
 def test_without_a_match_bleu_is_zero_as_sacrebleu_has_it(tmp_path: Path) -> None:
-    table = translate_every_depth([save_model(tmp_path / "untrained", 2)], SOURCES, REFERENCES, console=QUIET)
+    table = translate_every_depth([save_model(tmp_path / "untrained", 2)], SOURCES, REFERENCES)
     for place, outputs in enumerate(table.outputs):
         assert table.bleu([place] * len(table)) == score(outputs, REFERENCES).bleu
 
@@ -93,28 +93,32 @@ def test_no_choice_has_a_better_chrf_than_the_best(table: EveryDepth) -> None:
 def test_a_family_is_joined_fastest_first(tmp_path: Path) -> None:
     one = save_model(tmp_path / "one", 2, DepthMenu.of([SubNetwork.prefix(2, 1), SubNetwork.prefix(1, 2)]))
     other = save_model(tmp_path / "other", 1)
-    table = translate_every_depth([one, other], SOURCES, REFERENCES, console=QUIET)
+    table = translate_every_depth([one, other], SOURCES, REFERENCES)
     assert table.depths == ("1-1", "2-1", "1-2")
     assert list(table.outputs[0]) == other.translate(SOURCES)
     assert list(table.outputs[1]) == one.translate(SOURCES, depth="2-1")
     assert list(table.outputs[2]) == one.translate(SOURCES, depth="1-2")
     with pytest.raises(UserError, match=r"the family: .*other and .*other both have depth 1-1"):
-        translate_every_depth([other, one, other], SOURCES, REFERENCES, console=QUIET)
+        translate_every_depth([other, one, other], SOURCES, REFERENCES)
 
 
 def test_many_sentences_come_in_chunks_and_in_order(toy_run: Path) -> None:
     translator = Translator.load(toy_run, engine="torch", device="cpu")
     sources, references = map(list, zip(*toy_pairs(CHUNK + 6, 8), strict=True))
     said = io.StringIO()
-    console = Console(file=said, width=200)
-    table = translate_every_depth([translator], sources, references, batch_size=256, console=console, label="toy")
+    options = RunOptions(batch_size=256)
+    show_progress(Console(file=said, width=200))
+    try:
+        table = translate_every_depth([translator], sources, references, options, label="toy")
+    finally:
+        show_progress(Console(quiet=True))
     assert list(table.outputs[3][-6:]) == translator.translate(sources[-6:])
     assert table.chrf_nk[-6:, 3].tolist() == pytest.approx(sentence_chrf(table.outputs[3][-6:], references[-6:]))
     total = f"{4 * len(sources):,}"
     assert said.getvalue().splitlines()[-1] == f"toy: translations at 4 depths: {total} of {total}"
     sources[CHUNK + 2] = "le chat " * 100
     with pytest.raises(UserError, match=f"line {CHUNK + 3:,} has "):
-        translate_every_depth([translator], sources, references, batch_size=256, console=QUIET)
+        translate_every_depth([translator], sources, references, options)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +127,7 @@ def test_many_sentences_come_in_chunks_and_in_order(toy_run: Path) -> None:
 )
 def test_texts_that_do_not_fit(toy_run: Path, sources: list[str], references: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        translate_every_depth(
-            [Translator.load(toy_run, engine="torch", device="cpu")], sources, references, console=QUIET
-        )
+        translate_every_depth([Translator.load(toy_run, engine="torch", device="cpu")], sources, references)
 
 
 def test_saved_and_loaded_is_the_same(table: EveryDepth, tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from saved_models import QUIET, REFERENCES, SOURCES, save_model
+from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.cli.options import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.report import write_report
-from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.render import to_html
+from anydepth.evaluate.sweep import remember, sweep
+from anydepth.evaluate.sweep_report import sweep_report
 from anydepth.infer.translator import Translator
+from anydepth.progress import show_progress
 
 FULL_1, FULL_2 = DepthMenu.of([SubNetwork.prefix(1, 1)]), DepthMenu.of([SubNetwork.prefix(2, 2)])
 
@@ -21,9 +22,7 @@ FULL_1, FULL_2 = DepthMenu.of([SubNetwork.prefix(1, 1)]), DepthMenu.of([SubNetwo
 def test_a_family_has_the_depths_of_its_members_shallow_to_deep(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)
     everything = save_model(tmp_path / "all", 2)
-    result = sweep(
-        {"individual": [two, one], "flexible": everything}, SOURCES, REFERENCES, repeats=1, samples=20, console=QUIET
-    )
+    result = sweep({"individual": [two, one], "flexible": everything}, SOURCES, REFERENCES, repeats=1, samples=20)
     family = result.model("individual").measurements
     assert [cell.depth for cell in family] == ["1-1", "2-2"]
     assert [cell.parameters for cell in family] == [one.parameters(), two.parameters()]
@@ -35,8 +34,8 @@ def test_a_family_has_the_depths_of_its_members_shallow_to_deep(tmp_path: Path) 
 
 def test_each_member_remembers_its_own(tmp_path: Path) -> None:
     members = [save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)]
-    result = sweep({"individual": members}, SOURCES, REFERENCES, repeats=1, console=QUIET)
-    assert all(remember(member, result, "individual", console=QUIET) for member in members)
+    result = sweep({"individual": members}, SOURCES, REFERENCES, repeats=1)
+    assert all(remember(member, result, "individual") for member in members)
     for member, cell in zip(members, result.models[0].measurements, strict=True):
         assert member.folder is not None
         menu = Translator.load(member.folder, engine="torch", device="cpu").menu
@@ -46,54 +45,53 @@ def test_each_member_remembers_its_own(tmp_path: Path) -> None:
 
 def test_a_member_that_was_not_measured_remembers_nothing(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)
-    result = sweep({"individual": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1, console=QUIET)
-    assert not remember(one, result, "individual", console=QUIET)
-    assert remember(two, result, "individual", console=QUIET)
+    result = sweep({"individual": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
+    assert not remember(one, result, "individual")
+    assert remember(two, result, "individual")
     assert one.menu.measured_on == {}
 
 
 def test_two_members_of_one_depth_are_refused(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "one", 1), save_model(tmp_path / "two", 2)
     with pytest.raises(UserError, match=r"family: .*one and .*two both have depth 1-1: keep one"):
-        sweep({"family": [one, two]}, SOURCES, REFERENCES, console=QUIET)
-    result = sweep({"family": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1, console=QUIET)
+        sweep({"family": [one, two]}, SOURCES, REFERENCES)
+    result = sweep({"family": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
     assert [cell.depth for cell in result.models[0].measurements] == ["2-2"]
 
 
 def test_forced_depths_replace_the_menu_and_are_not_remembered(tmp_path: Path) -> None:
     vanilla = save_model(tmp_path / "vanilla", 4, DepthMenu.of([SubNetwork.prefix(4, 4)]))
-    result = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, force="left", repeats=1, console=QUIET)
+    result = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, force="left", repeats=1)
     assert result.labels == ["vanilla (forced left)"]
     assert [cell.depth for cell in result.models[0].measurements] == [f"{n}-{m}" for n in (1, 2, 4) for m in (1, 2, 4)]
-    vanilla_alone = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, repeats=1, console=QUIET)
+    vanilla_alone = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, repeats=1)
     assert result.models[0].measurements[-1].outputs == vanilla_alone.models[0].measurements[0].outputs
     assert vanilla.menu.names == ["4-4"]
-    assert not remember(vanilla, result, console=QUIET)
-    assert "forced: the models ran at the depths of the strategy left" in write_report(result, tmp_path).read_text(
-        "utf-8"
-    )
+    assert not remember(vanilla, result)
+    assert "forced: the models ran at the depths of the strategy left" in to_html(sweep_report(result))
 
 
 def test_what_cannot_be_forced(tmp_path: Path) -> None:
     one = save_model(tmp_path / "one", 1)
     with pytest.raises(UserError, match="no strategy 'best'"):
-        sweep({"one": one}, SOURCES, REFERENCES, force="best", console=QUIET)
+        sweep({"one": one}, SOURCES, REFERENCES, force="best")
     with pytest.raises(UserError, match="force single models"):
-        sweep({"family": [one, one]}, SOURCES, REFERENCES, force="left", console=QUIET)
+        sweep({"family": [one, one]}, SOURCES, REFERENCES, force="left")
     with pytest.raises(UserError, match="at least one model"):
-        sweep({"family": []}, SOURCES, REFERENCES, console=QUIET)
+        sweep({"family": []}, SOURCES, REFERENCES)
 
 
-def test_without_a_terminal_each_pass_is_a_line(tmp_path: Path) -> None:
+def test_without_a_terminal_progress_is_a_line_for_each_tenth(tmp_path: Path) -> None:
     said = io.StringIO()
     model = save_model(tmp_path / "two", 2)
-    sweep({"two": model}, SOURCES, REFERENCES, depths=["1-1", "2-2"], repeats=2, console=Console(file=said))
-    assert said.getvalue().splitlines() == [
-        "sweep: two 1-1, 1 of 4 done",
-        "sweep: two 2-2, 2 of 4 done",
-        "sweep: two 1-1, 3 of 4 done",
-        "sweep: two 2-2, 4 of 4 done",
-    ]
+    show_progress(Console(file=said))
+    try:
+        sweep({"two": model}, SOURCES, REFERENCES, depths=["1-1", "2-2"], repeats=2)
+    finally:
+        show_progress(Console(quiet=True))
+    lines = said.getvalue().splitlines()
+    assert lines[-1] == "sweep of 2 depths: 24 of 24"
+    assert 1 < len(lines) <= 10
 
 
 def test_arguments_name_models_and_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,15 @@
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from constructed_sweeps import result_of, with_bleu
 from rich.console import Console
 
-from anydepth.evaluate.grid import Figures, lay_out
-from anydepth.evaluate.report import write_report
-from anydepth.evaluate.result import SweepResult
-from anydepth.evaluate.table import print_table
+from anydepth.evaluate.depth_comparison import GridCell, lay_out
+from anydepth.evaluate.render import to_html, to_terminal
+from anydepth.evaluate.sweep import SweepResult
+from anydepth.evaluate.sweep_report import sweep_report
 
 BASE = {(1, 1): 10.0, (1, 2): 20.0, (2, 1): 30.0}  # no 2-2
 FLEXIBLE = {(1, 1): 11.0, (1, 2): 20.0, (2, 1): 29.5, (2, 2): 41.0}  # wins 1-1, ties at 1-2
@@ -28,13 +27,13 @@ def three_models() -> SweepResult:
     return replace(result, comparison=replace(result.comparison, shared=tuple(rows)))
 
 
-def texts(figures: Figures) -> dict[str, str]:
+def texts(figures: GridCell) -> dict[str, str]:
     return {label: figure.text for label, figure in figures.items()}
 
 
 def printed(result: SweepResult, width: int) -> str:
     stream = io.StringIO()
-    print_table(result, Console(file=stream, width=width))
+    to_terminal(sweep_report(result), Console(file=stream, width=width))
     text = stream.getvalue()
     return text[text.index("BLEU of the models") :]
 
@@ -84,25 +83,27 @@ def test_terminal_shows_the_grid_with_its_marks() -> None:
     assert lines[2].split() == ["n", *["A", "B-A", "C-A"] * 3]
     assert lines[3].split() == ["1", "10.00", "+1.00*", "-1.00", "20.00", "+0.00", "15.00", "+0.50", "-1.00"]
     assert lines[4].split() == ["2", "30.00", "-0.50", "+1.50*!", "41.00", "40.00", "30.00", "-0.50", "+1.50"]
-    text = "\n".join(lines)
+    text = " ".join(" ".join(lines).split())
     assert "A base: BLEU; B flexible, C dropped: difference to A" in text
-    assert "flexible is best at 1 of 3 depths" in text
     assert "! p < 0.05 against base" in text
 
 
 def test_winner_is_bold_on_a_terminal() -> None:
     stream = io.StringIO()
-    print_table(three_models(), Console(file=stream, width=120, force_terminal=True, color_system="standard"))
+    to_terminal(
+        sweep_report(three_models()), Console(file=stream, width=120, force_terminal=True, color_system="standard")
+    )
     assert "\x1b[1m+1.00*" in stream.getvalue()
     assert "\x1b[2m41.00" in stream.getvalue()
 
 
-def test_narrow_terminal_gets_the_list_and_short_names() -> None:
+def test_narrow_terminal_gets_the_grid_in_parts() -> None:
     text = printed(three_models(), 55)
-    assert "m=1" not in text
     assert "…" not in text
-    assert "A: base, B: flexible, C: dropped" in text
-    assert all(len(line) <= 55 for line in text.split("\n\n")[0].splitlines())
+    table = text.split("rows: encoder depth")[0]
+    assert all(len(line) <= 55 for line in table.splitlines())
+    assert [line.split() for line in table.splitlines() if "m=" in line] == [["m=1", "m=2"]]
+    assert table.count("BLEU of the models") == 2  # the means stand below
 
 
 def test_one_column_of_depths_is_a_list() -> None:
@@ -110,10 +111,10 @@ def test_one_column_of_depths_is_a_list() -> None:
     assert "m=1" not in printed(result, 200)
 
 
-def test_page_has_the_grid_and_marks_the_best(tmp_path: Path) -> None:
-    page = write_report(three_models(), tmp_path).read_text("utf-8")
-    assert '<td class="best">+1.00</td>' in page
-    assert '<td class="best">+1.50<sup>!</sup></td>' in page
-    assert '<td class="apart">41.00</td>' in page
-    assert "A: BLEU of base." in page
+def test_page_has_the_grid_and_marks_the_best() -> None:
+    page = to_html(sweep_report(three_models()))
+    assert "<b>+1.00</b><sup>*</sup></td>" in page
+    assert "<b>+1.50</b><sup>*!</sup></td>" in page
+    assert "<td><i>41.00</i></td>" in page
+    assert "A base: BLEU" in page
     assert "flexible is best at 1 of 3 depths, dropped at 1, base at 0; ties: 1." in page

@@ -7,15 +7,22 @@ from pathlib import Path
 import pytest
 from saved_models import SOURCES, save_model
 
-from anydepth.evaluate.kept_outputs import KeptOutputs, key_of
+from anydepth.evaluate.kept_outputs import KeptOutputs, outputs_key
+from anydepth.infer.translator import on_engine
+
+
+def test_the_engine_is_part_of_the_key(tmp_path: Path) -> None:
+    one = save_model(tmp_path / "one", 1)
+    native = on_engine(one, "native", threads=1)
+    assert outputs_key(one, "1-1", SOURCES, {"beam": 1}) != outputs_key(native, "1-1", SOURCES, {"beam": 1})
 
 
 def test_the_device_is_part_of_the_key(tmp_path: Path) -> None:
     one = save_model(tmp_path / "one", 1)
-    here = key_of(one, "1-1", SOURCES, {"beam": 1})
-    assert here == key_of(one, "1-1", SOURCES, {"beam": 1}) != key_of(one, "1-1", SOURCES, {"beam": 2})
+    here = outputs_key(one, "1-1", SOURCES, {"beam": 1})
+    assert here == outputs_key(one, "1-1", SOURCES, {"beam": 1}) != outputs_key(one, "1-1", SOURCES, {"beam": 2})
     one.model.to("meta")
-    assert here != key_of(one, "1-1", SOURCES, {"beam": 1})
+    assert here != outputs_key(one, "1-1", SOURCES, {"beam": 1})
 
 
 def test_kept_outputs_that_have_changed_or_lie_elsewhere_are_not_taken(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ import shutil
 
 import pytest
 from conftest import toy_pairs
-from saved_models import QUIET
 
 import anydepth
 from anydepth.artifact.card import model_card
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.evaluate.kept_outputs import key_of
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.experiment import RunOptions
+from anydepth.evaluate.kept_outputs import outputs_key
+from anydepth.evaluate.sweep import remember, sweep
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import calibration
 
@@ -29,10 +28,9 @@ def folder(two_targets_run, tmp_path, monkeypatch):
 
 def sweep_pair(folder, target, references, depths=None):
     translator = anydepth.load(folder, engine="torch").between(target=target)
-    result = sweep(
-        {"toy": translator}, SOURCES, references, depths=depths, repeats=1, source_name=target, console=QUIET
-    )
-    assert remember(translator, result, console=QUIET)
+    options = RunOptions(source_name=target)
+    result = sweep({"toy": translator}, SOURCES, references, options, depths=depths, repeats=1)
+    assert remember(translator, result)
     return result.models[0].measurements
 
 
@@ -73,7 +71,7 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
     both = anydepth.load(folder, engine="torch")
     for target, references in (("en", ENGLISH), ("loud", LOUD)):
         one = both.between(target=target)
-        found = calibrate(one, SOURCES, references, repeats=1, reference_name=target, console=QUIET)
+        found = calibrate(one, SOURCES, references, repeats=1, reference_name=target)
         calibration.save(found, folder, one.fingerprint)
     for target in ("en", "loud"):
         one = both.between(target=target)
@@ -95,7 +93,7 @@ def test_how_to_calibrate_names_the_pair(folder):
 def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plain = anydepth.load(toy_run, engine="torch")
-    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1, console=QUIET)
+    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1)
     path = calibration.save(found, tmp_path, plain.fingerprint)
     assert "pair" not in json.loads(path.read_text())["records"][0]["calibration"]["conditions"]
 
@@ -103,7 +101,7 @@ def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monk
 @pytest.mark.slow
 def test_kept_outputs_of_two_pairs_have_two_keys(folder):
     both = anydepth.load(folder, engine="torch")
-    keys = {key_of(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
+    keys = {outputs_key(both.between(target=target), "2-2", SOURCES, {"beam": 1}) for target in ("en", "loud")}
     assert len(keys) == 2
 
 

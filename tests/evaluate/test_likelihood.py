@@ -4,7 +4,7 @@ from conftest import toy_pairs
 
 import anydepth
 from anydepth.data import Tokenizer
-from anydepth.evaluate.likelihood import likelihood_every_depth
+from anydepth.evaluate.perplexity import likelihood_every_depth
 
 
 def test_it_is_the_sum_of_log_probabilities_at_each_depth_alone(toy_run):

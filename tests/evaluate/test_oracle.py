@@ -10,17 +10,18 @@ import pytest
 from conftest import toy_pairs
 from matplotlib.image import imread
 from rich.console import Console
-from saved_models import QUIET, REFERENCES, SOURCES, save_model
+from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, translate_every_depth
-from anydepth.evaluate.oracle import oracle
-from anydepth.evaluate.oracle_report import draw_distribution, lines_of, write_oracle_report
-from anydepth.evaluate.oracle_result import ModelOracle, OracleResult, Timing
-from anydepth.evaluate.oracle_table import print_oracle
-from anydepth.evaluate.result import Conditions, versions
+from anydepth.evaluate.experiment import Conditions, RunOptions, versions
+from anydepth.evaluate.figures import draw
+from anydepth.evaluate.oracle import ModelOracle, OracleResult, PassTimes, oracle
+from anydepth.evaluate.oracle_report import lines, oracle_report
+from anydepth.evaluate.render import to_terminal, write_report
 from anydepth.infer.translator import Translator
+from anydepth.progress import show_progress
 
 TEXTS = ("<b>one</b> of the four lines", "two\tof the four lines", "three of the four lines", "four")
 CHRF = [[50, 40, 50], [10, 30, 20], [90, 90, 90], [0, 80, 5]]  # depths 1-1, 2-1, 1-2
@@ -34,7 +35,7 @@ def made(label: str = "tied", chrf: list[list[float]] = CHRF) -> ModelOracle:
     depths, layers = ("1-1", "2-1", "1-2"), ((1, 1), (2, 1), (1, 2))
     k = len(chrf[0])
     table = EveryDepth(depths[:k], TEXTS, TEXTS, outputs, np.array(chrf, np.float32), counts)
-    return ModelOracle(label, table, layers[:k], k - 1, Timing(oracle=(3.0, 1.0, 2.0), deepest=(4.0, 4.0, 9.0)))
+    return ModelOracle(label, table, layers[:k], k - 1, PassTimes(oracle=(3.0, 1.0, 2.0), deepest=(4.0, 4.0, 9.0)))
 
 
 def result_of(*models: ModelOracle) -> OracleResult:
@@ -81,7 +82,7 @@ def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
     translator = Translator.load(toy_run, engine="torch", device="cpu")
     pairs = zip(toy_pairs(40, 5), toy_pairs(40, 6), strict=True)
     sources, references = zip(*((f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in pairs), strict=True)
-    (model,) = oracle({"toy": translator}, sources, references, repeats=2, console=QUIET).models
+    (model,) = oracle({"toy": translator}, sources, references, repeats=2).models
     assert model.label == "toy"
     assert sum(one.count for one in model.shares) == 40
     assert sum(one.count > 0 for one in model.shares) > 1
@@ -93,18 +94,17 @@ def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
 
 def test_a_family_beside_a_model(members: list[Translator]) -> None:
     said = io.StringIO()
-    result = oracle(
-        {"individual": members, "alone": members[1]},
-        SOURCES,
-        REFERENCES,
-        source_name="some/where/test.en",
-        console=Console(file=said, width=200),
-    )
+    show_progress(Console(file=said, width=200))
+    try:
+        both = {"individual": members, "alone": members[1]}
+        result = oracle(both, SOURCES, REFERENCES, RunOptions(source_name="some/where/test.en"))
+    finally:
+        show_progress(Console(quiet=True))
     family, alone = result.models
     assert family.table.depths == ("1-1", "2-1", "2-2")
     assert family.layers == ((1, 1), (2, 1), (2, 2))
     assert family.deepest == 2
-    assert family.table.outputs == translate_every_depth(members, SOURCES, REFERENCES, console=QUIET).outputs
+    assert family.table.outputs == translate_every_depth(members, SOURCES, REFERENCES).outputs
     assert alone.table.depths == ("1-1",)
     assert alone.timing.ratio == 1
     assert alone.ties["all"] == 1
@@ -114,34 +114,47 @@ def test_a_family_beside_a_model(members: list[Translator]) -> None:
 
 def test_what_is_refused(members: list[Translator]) -> None:
     with pytest.raises(UserError, match="0 passes"):
-        oracle({"alone": members[1]}, SOURCES, REFERENCES, repeats=0, console=QUIET)
+        oracle({"alone": members[1]}, SOURCES, REFERENCES, repeats=0)
     with pytest.raises(UserError, match="at least one model"):
-        oracle({}, SOURCES, REFERENCES, console=QUIET)
+        oracle({}, SOURCES, REFERENCES)
     with pytest.raises(UserError, match="lines"):
-        oracle({"alone": members[1]}, SOURCES, REFERENCES[1:], console=QUIET)
+        oracle({"alone": members[1]}, SOURCES, REFERENCES[1:])
 
 
 def test_the_lines_of_the_tsv() -> None:
-    header, *lines = (line.split("\t") for line in lines_of(made()).splitlines())
+    header, *rows = (line.split("\t") for line in lines(made()).splitlines())
     assert header == ["line", "best depth", "chrF", "chrF at the deepest", "source", "best output"]
-    assert lines[1] == ["2", "2-1", "30.00", "20.00", "two of the four lines", "two of the four lines at b"]
-    assert [line[1] for line in lines] == ["1-1", "2-1", "1-1", "2-1"]
-    assert {len(line) for line in lines} == {6}
+    assert rows[1] == ["2", "2-1", "30.00", "20.00", "two of the four lines", "two of the four lines at b"]
+    assert [row[1] for row in rows] == ["1-1", "2-1", "1-1", "2-1"]
+    assert {len(row) for row in rows} == {6}
 
 
-def test_the_picture_has_a_panel_for_each_model() -> None:
-    narrow, wide = (imread(io.BytesIO(draw_distribution(models))) for models in ([made()], [made(), made("b")]))
-    assert wide.shape[1] > narrow.shape[1] >= 500
-    assert draw_distribution([made()]) == draw_distribution([made()])
-    assert draw_distribution([made()]) != draw_distribution([made(chrf=[[1, 2, 3]] * 4)])
+def test_each_model_has_a_picture_on_one_scale() -> None:
+    (alone,) = oracle_report(result_of(made())).figures()
+    first, second = oracle_report(result_of(made(), made("b", [[1, 2, 3]] * 4))).figures()
+    assert (alone.name, first.name, second.name) == ("distribution", "distribution-tied", "distribution-b")
+    png, svg = draw(alone)
+    assert imread(io.BytesIO(png)).shape[1] >= 500
+    assert "<title>2-1: 50.0 % of the sentences</title>" in svg
+    assert draw(alone) == (png, svg)
+    assert draw(first)[1] != svg  # where 100 % is the darkest, 50 % is lighter
+
+
+def write_oracle_report(result: OracleResult, folder: Path) -> Path:
+    return write_report(oracle_report(result), folder, "oracle.json", stale=("oracle*.tsv", "distribution*.png"))
 
 
 def test_the_folder_of_a_report(tmp_path: Path) -> None:
     write_oracle_report(result_of(made("runs/a"), made("runs a")), tmp_path)
-    files = {"index.html", "oracle.json", "distribution.png"}
-    assert {path.name for path in tmp_path.iterdir()} == files | {"oracle.runs_a.tsv", "oracle.runs_a-2.tsv"}
+    files = {"index.html", "oracle.json"}
+    of_models = {
+        f"{name}runs_a{number}.{kind}"
+        for name, kind in (("oracle.", "tsv"), ("distribution-", "png"))
+        for number in ("", "-2")
+    }
+    assert {path.name for path in tmp_path.iterdir()} == files | of_models
     write_oracle_report(result_of(made("runs/a")), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == files | {"oracle.tsv"}
+    assert {path.name for path in tmp_path.iterdir()} == files | {"oracle.tsv", "distribution.png"}
     (model,) = json.loads((tmp_path / "oracle.json").read_text("utf-8"))["models"]
     assert model["time_ratio"] == 0.5
     assert model["choices"]["oracle"]["chrf"] == 62.5
@@ -153,7 +166,8 @@ def test_the_page_needs_nothing_from_outside_and_shows_text_as_text(tmp_path: Pa
     page = write_oracle_report(result_of(made("a & b", chrf), made("plain")), tmp_path).read_text("utf-8")
     assert "http://" not in page
     assert "https://" not in page
-    assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'(?:src|href)="([^"]*)', page))
+    for link in re.findall(r'(?:src|href)="([^"]*)', page):  # a mark within a chart, or a file of the folder
+        assert link.startswith("#") or (tmp_path / link).is_file()
     assert "&lt;b&gt;one&lt;/b&gt; of the four lines at a" in page
     assert "<b>one</b>" not in page
     assert "a &amp; b" in page
@@ -175,7 +189,7 @@ def test_a_folder_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_the_tables_are_plain_in_a_pipe() -> None:
     stream = io.StringIO()
-    print_oracle(result_of(made("model [bold]"), made("other")), Console(file=stream, width=90))
+    to_terminal(oracle_report(result_of(made("model [bold]"), made("other"))), Console(file=stream, width=90))
     text = stream.getvalue()
     assert "\x1b" not in text
     assert "…" not in text

@@ -6,12 +6,11 @@ import pytest
 from constructed_sweeps import FAIR, GOOD, POOR, REFERENCES, measurement, result_of, single, with_holes
 from rich.console import Console
 
-from anydepth.evaluate.examples import depths_to_show, pick_examples
+from anydepth.evaluate.depth_comparison import compare
 from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.report import write_report
-from anydepth.evaluate.shared_depths import compare
-from anydepth.evaluate.table import print_table
+from anydepth.evaluate.render import to_terminal, write_report
+from anydepth.evaluate.sweep_report import depths_to_show, pick_examples, sweep_report
 
 BLEU = {outputs: score(outputs, REFERENCES).bleu for outputs in (GOOD, FAIR, POOR)}
 
@@ -102,8 +101,8 @@ def test_each_model_is_compared_with_the_first_where_the_two_meet(tmp_path) -> N
     assert set(by_depth["2-2"].bleu) == {"first", "second", "vanilla"}
     assert set(by_depth["1-1"].bleu) == {"first", "second"}
     assert comparison.mean_differences == {"second": 0.0, "vanilla": pytest.approx(BLEU[POOR] - BLEU[GOOD])}
-    write_report(result, tmp_path)
-    print_table(result, Console(file=io.StringIO(), width=100))
+    write_report(sweep_report(result), tmp_path, "sweep.json")
+    to_terminal(sweep_report(result), Console(file=io.StringIO(), width=100))
     assert (tmp_path / "difference-vanilla.png").exists()
 
 

@@ -1,20 +1,17 @@
 """Sweeps of real, untrained models: the numbers are poor but the way they come about is the real one."""
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
-from saved_models import QUIET, REFERENCES, SOURCES, save_model
+from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.errors import UserError
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.result import SweepResult
-from anydepth.evaluate.sweep import sweep
-from anydepth.infer.translator import Translator
+from anydepth.evaluate.experiment import RunOptions
+from anydepth.evaluate.sweep import SweepResult, remember, sweep
+from anydepth.infer.translator import Translator, on_engine
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +33,9 @@ def run(translator: Translator, depths: list[str] | None = None, batch_size: int
         {"small": translator},
         SOURCES,
         REFERENCES,
+        RunOptions(batch_size=batch_size, source_name="/home/someone/test.en"),
         depths=depths,
-        batch_size=batch_size,
         repeats=repeats,
-        source_name="/home/someone/test.en",
-        console=QUIET,
     )
 
 
@@ -56,9 +51,20 @@ def test_sweep_measures_every_depth_as_the_translator_translates(translator: Tra
     assert result.conditions.source_file == "test.en"
 
 
+def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
+    native = on_engine(translator, "native", threads=1)
+    result = run(native)
+    assert result.conditions.engine == "native"
+    for one in result.models[0].measurements:
+        assert list(one.outputs) == native.translate(SOURCES, depth=one.depth, batch_size=4)
+    assert remember(native, result)
+    assert translator.folder is not None
+    assert Translator.load(translator.folder, engine="torch", device="cpu").menu.measured_on["engine"] == "native"
+
+
 def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Translator, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", layers=1)
-    result = sweep({"two": translator, "one": other}, SOURCES, REFERENCES, repeats=1, samples=20, console=QUIET)
+    result = sweep({"two": translator, "one": other}, SOURCES, REFERENCES, repeats=1, samples=20)
     assert result.comparison is not None
     assert [row.depth for row in result.comparison.shared] == ["1-1"]
 
@@ -66,12 +72,12 @@ def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Trans
 def test_wanted_depths_only_where_a_model_has_them(translator: Translator, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", layers=1)
     both = {"two": translator, "one": other}
-    result = sweep(both, SOURCES, REFERENCES, depths=["2-2", "1-1"], repeats=1, samples=20, console=QUIET)
+    result = sweep(both, SOURCES, REFERENCES, depths=["2-2", "1-1"], repeats=1, samples=20)
     assert [[one.depth for one in model.measurements] for model in result.models] == [["2-2", "1-1"], ["1-1"]]
     with pytest.raises(UserError, match="no depth 2-2"):
-        sweep(both, SOURCES, REFERENCES, depths=["2-2"], repeats=1, console=QUIET)
+        sweep(both, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
     with pytest.raises(UserError, match="no depth 3-1"):
-        sweep(both, SOURCES, REFERENCES, depths=["1-1", "3-1"], repeats=1, console=QUIET)
+        sweep(both, SOURCES, REFERENCES, depths=["1-1", "3-1"], repeats=1)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +86,13 @@ def test_wanted_depths_only_where_a_model_has_them(translator: Translator, tmp_p
 )
 def test_bad_test_sets(translator: Translator, sources: list[str], references: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        sweep({"small": translator}, sources, references, console=QUIET)
+        sweep({"small": translator}, sources, references)
 
 
 def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
     result = run(translator)
     assert translator.folder is not None
-    assert remember(translator, result, console=QUIET)
+    assert remember(translator, result)
     menu = Translator.load(translator.folder, engine="torch", device="cpu").menu
     for one in result.models[0].measurements:
         assert menu[one.depth].quality["bleu"] == one.bleu
@@ -95,24 +101,27 @@ def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
     assert menu.measured_on["batch_size"] == 4
 
 
-def test_a_partial_sweep_joins_only_measurements_made_alike(translator: Translator) -> None:
-    remember(translator, run(translator), console=QUIET)
+def test_a_partial_sweep_joins_only_measurements_made_alike(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    remember(translator, run(translator))
     again = run(translator, ["1-1"])
-    assert remember(translator, again, console=QUIET)
+    assert remember(translator, again)
     assert translator.menu["1-1"].cost["seconds_per_sentence"] == again.models[0].measurements[0].seconds_per_sentence
-    said = io.StringIO()
-    assert not remember(translator, run(translator, ["1-1"], batch_size=2), console=Console(file=said))
-    assert said.getvalue().count("\n") == 1
+    caplog.clear()
+    assert not remember(translator, run(translator, ["1-1"], batch_size=2))
+    assert len(caplog.messages) == 1
     assert translator.menu.measured_on["batch_size"] == 4
 
 
-def test_a_folder_that_cannot_be_written_is_one_warning(translator: Translator) -> None:
+def test_a_folder_that_cannot_be_written_is_one_warning(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
     result = run(translator)
     assert translator.folder is not None
     # A folder in the file's place fails for every user, root included, whom a read-only folder would not stop.
     (translator.folder / "depths.json").unlink()
     (translator.folder / "depths.json").mkdir()
-    said = io.StringIO()
-    assert not remember(translator, result, console=Console(file=said))
-    assert said.getvalue().startswith("warning: ")
-    assert said.getvalue().count("\n") == 1
+    assert not remember(translator, result)
+    (message,) = caplog.messages
+    assert message.startswith("warning: ")

@@ -9,23 +9,29 @@ import pytest
 from constructed_tables import noisy_table, with_costs
 from sacrebleu.metrics import BLEU
 
+from anydepth.evaluate.every_depth import join_tables, split_by_source, take_rows
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.table_parts import joined, rows_of, split_by_source
-from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
-from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
-from anydepth.evaluate.tradeoff_curve import Curve, overall_verdict
+from anydepth.evaluate.tradeoff import (
+    ChoiceOutcome,
+    TradeOff,
+    default_threshold,
+    label_thresholds,
+    seconds_at,
+    value_thresholds,
+)
+from anydepth.evaluate.tradeoff_result import SelectorCurve, overall_verdict
 from anydepth.selectors.calibration import LengthCost
 
 TABLE = noisy_table({"1-1": 0.6, "2-1": 0.7, "1-2": 0.75, "2-2": 0.9})
-THREE = with_costs(rows_of(TABLE, range(60)), 1.0, 2.0, 3.0, 4.0)
+THREE = with_costs(take_rows(TABLE, range(60)), 1.0, 2.0, 3.0, 4.0)
 
 
-def outcome(threshold=1.0, seconds=2.0, bleu=30.0, mixture=29.0, share_k=(0.5, 0.5), is_slowest=False) -> Outcome:
-    return Outcome(threshold, seconds, bleu, 50.0, mixture, share_k, is_slowest)
+def outcome(threshold=1.0, seconds=2.0, bleu=30.0, mixture=29.0, share_k=(0.5, 0.5), is_slowest=False) -> ChoiceOutcome:
+    return ChoiceOutcome(threshold, seconds, bleu, 50.0, mixture, share_k, is_slowest)
 
 
-def curve_of(*seeds: list[Outcome], kind: str = "values") -> Curve:
-    return Curve.of_seeds(kind, seeds, 0.001)
+def curve_of(*seeds: list[ChoiceOutcome], kind: str = "values") -> SelectorCurve:
+    return SelectorCurve.from_seeds(kind, seeds, 0.001)
 
 
 def test_a_mixture_at_the_time_of_a_good_depth_is_that_depth():
@@ -245,15 +251,15 @@ def test_equal_sources_stay_on_one_side():
     again, others = split_by_source(table, seed=1), split_by_source(table, seed=2)
     assert again["test"].sources == parts["test"].sources
     assert others["test"].sources != parts["test"].sources
-    fewer = split_by_source(rows_of(table, range(300)), seed=1)  # other sentences do not matter
+    fewer = split_by_source(take_rows(table, range(300)), seed=1)  # other sentences do not matter
     assert set(fewer["test"].sources) <= set(parts["test"].sources)
 
 
 def test_rows_and_joining():
-    back = joined([rows_of(TABLE, range(20)), rows_of(TABLE, np.arange(20, 60))])
+    back = join_tables([take_rows(TABLE, range(20)), take_rows(TABLE, np.arange(20, 60))])
     assert (back.sources, back.references, back.outputs) == (TABLE.sources, TABLE.references, TABLE.outputs)
     np.testing.assert_array_equal(back.bleu_nks, TABLE.bleu_nks)
-    two = rows_of(TABLE, [5, 3])
+    two = take_rows(TABLE, [5, 3])
     assert two.outputs[2] == (TABLE.outputs[2][5], TABLE.outputs[2][3])
     assert two.chrf([0, 3]) == pytest.approx((TABLE.chrf_nk[5, 0] + TABLE.chrf_nk[3, 3]) / 2)
 

@@ -11,16 +11,14 @@ import pytest
 from conftest import toy_pairs
 from constructed_tables import noisy_table, with_costs
 from rich.console import Console
-from saved_models import QUIET
 
 from anydepth.errors import UserError
-from anydepth.evaluate.result import Conditions
-from anydepth.evaluate.tradeoff import TradeOff
-from anydepth.evaluate.tradeoff_curve import Curve
-from anydepth.evaluate.tradeoff_plot import draw_curve, draw_depths
-from anydepth.evaluate.tradeoff_report import print_tradeoff, write_record, write_tradeoff_report
-from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
-from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
+from anydepth.evaluate.experiment import Conditions
+from anydepth.evaluate.figures import draw
+from anydepth.evaluate.render import to_html, to_terminal, write_report
+from anydepth.evaluate.tradeoff import ChoiceTiming, TradeOff, seconds_to_choose, time_choices, token_ids
+from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report, write_record
+from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.infer.translator import Translator
 
 CONDITIONS = Conditions(
@@ -28,7 +26,10 @@ CONDITIONS = Conditions(
 )
 
 
-def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: float) -> Curve:
+FILES = {"curve.png", "depths.png", "depths-oracle.png", "select.json"}
+
+
+def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: float) -> SelectorCurve:
     """Of a selector that knows the best depth of a share of the sentences and takes the rest to the last one."""
     deepest = len(tradeoff.table.depths) - 1
     best_n = tradeoff.table.best()
@@ -38,7 +39,7 @@ def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: fl
         return np.where(known_n, best_n, deepest)
 
     seeds = [[tradeoff.outcome(chosen(seed, one), one, 0.0001) for one in thresholds] for seed in range(3)]
-    return Curve.of_seeds(kind, seeds, 0.0001)
+    return SelectorCurve.from_seeds(kind, seeds, 0.0001)
 
 
 def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
@@ -60,7 +61,7 @@ def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
         saved_kind="values",
         threshold=0.25,
         chosen=chosen,
-        timing=Timing(80, 0.004, 0.008, 0.002, 0.0001),
+        timing=ChoiceTiming(80, 0.004, 0.008, 0.002, 0.0001),
         signatures={"BLEU": "nrefs:1", "chrF": "nc:6"},
     )
 
@@ -71,8 +72,8 @@ def result() -> TradeoffResult:
 
 
 def test_the_folder_is_whole(result: TradeoffResult, tmp_path: Path) -> None:
-    page = write_tradeoff_report(result, tmp_path, {"table": {"beam": 1}})
-    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "curve.png", "depths.png", "select.json"}
+    page = write_report(tradeoff_report(result, {"table": {"beam": 1}}), tmp_path, RECORD)
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {"index.html"}
     record = json.loads((tmp_path / "select.json").read_text("utf-8"))
     assert record["key"] == {"table": {"beam": 1}}
     assert record["result"]["verdict"] == result.verdict
@@ -80,26 +81,28 @@ def test_the_folder_is_whole(result: TradeoffResult, tmp_path: Path) -> None:
     assert [point["threshold"] for point in points] == [point.threshold for point in result.curves[0].points]
     assert all(len(point["seeds"]) == 3 for point in points)
     html = page.read_text("utf-8")
-    assert html.count('src="data:image/png;base64,') == 2
-    assert not re.search(r"""(src|href)=["'](?!data:)""", html)  # nothing from elsewhere
+    assert html.count("<figure") == 3
+    links = re.findall(r"""(?:src|href)=["'](?!data:|#)([^"']*)""", html)
+    assert set(links) == FILES  # nothing from elsewhere
     assert html.count("<tr") == html.count("</tr>")
 
 
-def test_the_page_has_the_figures_and_the_verdicts(result: TradeoffResult, tmp_path: Path) -> None:
-    html = write_tradeoff_report(result, tmp_path, {}).read_text("utf-8")
+def test_the_page_has_the_figures_and_the_verdicts(result: TradeoffResult) -> None:
+    html = to_html(tradeoff_report(result, {}))
     assert result.verdict in html
     assert "50 %" in html  # 4 ms for 8
     assert "all sentences at one depth: no choice" in html
     for curve in result.curves:
         assert curve.verdict in html
         for point in curve.points:
-            assert f"<td>{point.threshold:g}</td><td>{1000 * point.seconds:.2f}</td><td>{point.bleu:.2f}</td>" in html
+            cells = f">{point.threshold:g}</td><td>{1000 * point.seconds:.2f}</td><td>{point.bleu:.2f}</td>"
+            assert cells in html
     for one in result.fixed:
-        assert f"<td>{one.name}</td><td>{1000 * one.seconds:.2f}</td>" in html
+        assert f">{one.name}</td><td>{1000 * one.seconds:.2f}</td>" in html
 
 
-def test_names_cannot_break_the_page(result: TradeoffResult, tmp_path: Path) -> None:
-    html = write_tradeoff_report(replace(result, label="<b>&me"), tmp_path, {}).read_text("utf-8")
+def test_names_cannot_break_the_page(result: TradeoffResult) -> None:
+    html = to_html(tradeoff_report(replace(result, label="<b>&me"), {}))
     assert "<b>&me" not in html
     assert "&lt;b&gt;&amp;me" in html
 
@@ -107,7 +110,7 @@ def test_names_cannot_break_the_page(result: TradeoffResult, tmp_path: Path) -> 
 def test_a_folder_that_cannot_be_written_to(result: TradeoffResult, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="give another folder"):
-        write_tradeoff_report(result, tmp_path / "file", {})
+        write_report(tradeoff_report(result, {}), tmp_path / "file", RECORD)
 
 
 def test_the_record_before_there_is_a_result(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_the_record_before_there_is_a_result(tmp_path: Path) -> None:
 
 def test_the_printed_table(result: TradeoffResult) -> None:
     said = io.StringIO()
-    print_tradeoff(result, Console(file=said, width=200))
+    to_terminal(tradeoff_report(result, {}), Console(file=said, width=200))
     lines = said.getvalue().splitlines()
     assert lines[0].strip() == "values"
     assert lines[1].split() == ["threshold", "ms", "BLEU", "mixture", "difference", "mostly", "at"]
@@ -135,11 +138,18 @@ def test_the_printed_table(result: TradeoffResult) -> None:
 
 
 def test_pictures_show_their_data_and_are_the_same_again(result: TradeoffResult) -> None:
-    for draw in (draw_curve, draw_depths):
-        assert draw(result).startswith(b"\x89PNG")
-        assert draw(result) == draw(result)
-        assert draw(replace(result, chosen=result.oracle)) != draw(result)
-    assert draw_curve(replace(result, curves=result.curves[:1])) != draw_curve(result)
+    def drawn(one: TradeoffResult) -> dict[str, tuple[bytes, str]]:
+        return {figure.name: draw(figure) for figure in tradeoff_report(one, {}).figures()}
+
+    first, again, other = drawn(result), drawn(result), drawn(replace(result, chosen=result.oracle))
+    assert first == again
+    assert first["curve"] != other["curve"]
+    assert first["depths"] != other["depths"]
+    for name, (png, svg) in first.items():
+        assert png.startswith(b"\x89PNG")
+        assert svg.count("<title>") >= len(result.fixed), name
+    assert f"<title>1-1: {result.fixed[0].bleu:.2f} BLEU, 3.00 ms</title>" in first["curve"][1]
+    assert drawn(replace(result, curves=result.curves[:1]))["curve"] != first["curve"]
 
 
 def test_shares_add_up_over_the_heat_map(result: TradeoffResult) -> None:
@@ -152,8 +162,8 @@ def test_shares_add_up_over_the_heat_map(result: TradeoffResult) -> None:
 def test_many_depths_and_holes_in_the_menu() -> None:
     many = {f"{n}-{m}": 0.5 + 0.01 * n + 0.06 * m for m in range(1, 7) for n in range(1, 7) if (n, m) != (2, 3)}
     result = result_of(many)
-    assert draw_curve(result).startswith(b"\x89PNG")
-    assert draw_depths(result).startswith(b"\x89PNG")
+    for figure in tradeoff_report(result, {}).figures():
+        assert draw(figure)[0].startswith(b"\x89PNG")
 
 
 class ByLength:
@@ -170,7 +180,7 @@ class ByLength:
 def test_choices_against_the_clock_are_made_one_by_one(toy_run: Path) -> None:
     translator, selector = Translator.load(toy_run, engine="torch", device="cpu"), ByLength()
     texts = [source for source, _ in toy_pairs(6, 4)]
-    timing = time_choices(translator, selector, texts, "1-1", beam=1, console=QUIET)
+    timing = time_choices(translator, selector, texts, "1-1", beam=1)
     assert timing.sentences == 6
     assert min(timing.auto, timing.deepest, timing.shallowest, timing.choosing) > 0
     assert timing.ratio == timing.auto / timing.deepest

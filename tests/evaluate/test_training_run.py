@@ -7,9 +7,8 @@ import pytest
 from constructed_logs import gated, latent_records, norms, static_records, train_record, valid_record, write_log
 
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import LOG, read_log
-from anydepth.evaluate.training_plots import geometric_mean, moments
-from anydepth.evaluate.training_run import LayersOverSteps, TrainingRun, read_run
+from anydepth.evaluate.training_figures import geometric_mean, moments
+from anydepth.evaluate.training_run import LOG, LayersOverSteps, TrainingRun, read_log, read_run
 
 
 def test_a_torn_last_line_is_left_out_and_any_other_is_named(tmp_path):

@@ -176,14 +176,15 @@ def translator(toy_run):
 
 
 def measured(translator, sources, references, **options):
+    return calibrate(translator, sources, references, repeats=2, **options)
+
+
+def test_every_depth_is_timed_and_scored_on_all_lines(translator, monkeypatch):
     said = Console(file=io.StringIO(), width=200)
-    return calibrate(translator, sources, references, repeats=2, console=said, **options), said.file.getvalue()
-
-
-def test_every_depth_is_timed_and_scored_on_all_lines(translator):
+    monkeypatch.setattr("anydepth.progress._console", said)
     sources, references = map(list, zip(*toy_pairs(20, seed=3), strict=True))
     sources[4] = references[4] = ""
-    found, said = measured(
+    found = measured(
         translator, sources, references, batch_size=4, timing_sentences=5, source_name=f"{os.sep}x{os.sep}dev.fr"
     )
     assert list(found.depths) == translator.menu.names
@@ -199,7 +200,7 @@ def test_every_depth_is_timed_and_scored_on_all_lines(translator):
     assert (conditions.lines, conditions.timed_sentences, conditions.source_file) == (20, 5, "dev.fr")
     assert conditions.sentences_per_batch == pytest.approx(19 / 5)
     assert conditions.machine == machine_key()
-    assert said.splitlines()[-1] == "calibrate: 192 of 192"
+    assert said.file.getvalue().splitlines()[-1] == "calibrate: 192 of 192"
 
 
 def test_a_pass_goes_round_all_depths_before_the_next(translator, monkeypatch):

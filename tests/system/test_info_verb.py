@@ -21,8 +21,8 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
-from anydepth.evaluate.remember import remember
-from anydepth.evaluate.sweep import sweep
+from anydepth.evaluate.experiment import RunOptions
+from anydepth.evaluate.sweep import remember, sweep
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
@@ -98,9 +98,9 @@ def test_json_has_the_same(toy_run: Path) -> None:
 def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     translator = Translator.load(copy, engine="torch", device="cpu")
     sources, references = zip(*toy_pairs(12, 5), strict=True)
-    result = sweep({"toy": translator}, sources, references, repeats=1, source_name="test.fr", console=QUIET)
-    assert remember(translator, result, console=QUIET)
-    found = calibrate(translator, sources, references, repeats=1, console=QUIET)
+    result = sweep({"toy": translator}, sources, references, RunOptions(source_name="test.fr"), repeats=1)
+    assert remember(translator, result)
+    found = calibrate(translator, sources, references, repeats=1)
     calibration.save(found, copy, translator.fingerprint)
     text = shown(copy)
     rows = rows_of(text)

@@ -13,7 +13,7 @@ from conftest import WORDS, anydepth, assert_one_line, run_recipe, toy_pairs, wr
 from made_checkpoints import make_checkpoint
 
 from anydepth.errors import UserError
-from anydepth.evaluate.likelihood import likelihood_every_depth
+from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.infer.translator import Translator
 from anydepth.word_depths.reconstruction import LAMBDAS, reconstruct
 from anydepth.word_depths.table import WordDepths, text_key

@@ -12,8 +12,7 @@ from conftest import anydepth, assert_one_line, toy_pairs
 import anydepth as package
 from anydepth.cli.select import select as verb
 from anydepth.errors import UserError
-from anydepth.evaluate.depth_table import EveryDepth
-from anydepth.evaluate.table_parts import rows_of, split_by_source
+from anydepth.evaluate.every_depth import EveryDepth, split_by_source, take_rows
 from anydepth.files import only_process
 from anydepth.selectors import data as inputs
 from anydepth.selectors.data import Sample, read_sample, translate_sample
@@ -150,7 +149,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     assert [list(lines) for lines in whole.outputs] == [
         translator.translate(sample.sources, depth=depth) for depth in whole.depths
     ]
-    first = rows_of(whole, range(8))
+    first = take_rows(whole, range(8))
     marked = replace(first, outputs=tuple(("from the first run",) * 8 for _ in whole.depths))
     marked.save(tmp_path / "killed-pieces" / "00001")
     resumed = translate_sample(translator, sample, tmp_path / "killed", **options)

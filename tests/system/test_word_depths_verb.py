@@ -3,7 +3,8 @@
 import pytest
 from conftest import assert_one_line
 
-from anydepth.evaluate.word_depths_plot import plot_word_depths
+from anydepth.evaluate.figures import draw
+from anydepth.evaluate.word_depths import word_depths_report
 from anydepth.word_depths.table import WordDepths
 
 REVIEWS = "good\tgreat film, great fun\ngood\tgreat and [warm]\nbad\tdull film\nbad\tdull and $flat_\n" * 5
@@ -93,12 +94,13 @@ def test_many_texts_are_watched(tmp_path, here):
         WordDepths("reconstruction", 4, {"one": (1.0, 1.0), "$two_": (4.0, 2.0)}, (0.0, 0.1), 0.1),
     ],
 )
-def test_pictures_of_unlike_tables(table, tmp_path):
-    path = tmp_path / "depths.png"
-    plot_word_depths(table, {"one": 3, "$two_": 1, "unseen": 2}, path)
-    first = path.read_bytes()
-    assert first.startswith(PNG)
-    plot_word_depths(table, {"one": 3, "$two_": 1, "unseen": 2}, path)
-    assert path.read_bytes() == first
-    plot_word_depths(table, {"one": 1, "unseen": 60}, path)
-    assert path.read_bytes() != first or table.layers == 1
+def test_pictures_of_unlike_tables(table):
+    def drawn(words: dict[str, int]) -> tuple[bytes, str]:
+        (figure,) = word_depths_report(table, words).figures()
+        return draw(figure)
+
+    first = drawn({"one": 3, "$two_": 1, "unseen": 2})
+    assert first[0].startswith(PNG)
+    assert "% of the occurrences" in first[1]
+    assert drawn({"one": 3, "$two_": 1, "unseen": 2}) == first
+    assert drawn({"one": 1, "unseen": 60})[0] != first[0] or table.layers == 1

@@ -15,7 +15,7 @@ from made_checkpoints import make_checkpoint
 import anydepth
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.files import sha256_of
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator

@@ -9,7 +9,7 @@ from conftest import anydepth, run_recipe
 
 from anydepth.config import ModelConfig
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.train.checkpoint import saved_steps
 from anydepth.train.logging import GradientNorms, divergence_error, layer_norms

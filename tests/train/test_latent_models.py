@@ -8,7 +8,7 @@ from conftest import made_once, run_recipe, toy_pairs, weights_of
 from safetensors.torch import load_file
 
 import anydepth
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.objectives.gates import mean_gate
 from anydepth.train.checkpoint import load_tensors
 

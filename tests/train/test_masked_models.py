@@ -13,7 +13,7 @@ from anydepth.artifact.model import load_model
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.infer.depths import why_no_selector
 from anydepth.infer.languages import choose_pair
 

@@ -9,7 +9,7 @@ from conftest import run_recipe, save_changed, toy_pairs, weights_of
 import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.train.checkpoint import average_checkpoints, load_tensors
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import anydepth
 from anydepth.config.reading import read_recipe
 from anydepth.data import Batch, BatchStream, make_batch, prepare
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import read_log
+from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps

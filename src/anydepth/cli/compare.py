@@ -52,10 +52,11 @@ def compare(
 ) -> None:
     """Compare ways of training over several seeds, with a paired significance test against the first."""
     from anydepth.data.corpus import read_lines
+    from anydepth.evaluate.compare import compare_systems
+    from anydepth.evaluate.compare_report import compare_report, write_comparison
+    from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.kept_outputs import MARK, KeptOutputs
-    from anydepth.evaluate.systems import compare_systems
-    from anydepth.evaluate.systems_report import write_systems_report
-    from anydepth.evaluate.systems_table import print_systems
+    from anydepth.evaluate.render import to_terminal
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out is not None:
@@ -64,18 +65,12 @@ def compare(
         load_families(systems, device, threads, from_language, to_language),
         sources,
         references,
+        RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name),
         depth=depth,
-        beam=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        cut_long=cut_long,
         samples=samples,
         seed=seed,
         kept=KeptOutputs(out),
-        source_name=source.name,
-        reference_name=reference.name,
-        console=stderr,
     )
-    print_systems(result, results())
+    to_terminal(compare_report(result), results())
     if out is not None:
-        stderr.print(f"report: {write_systems_report(result, out)}")
+        stderr.print(f"report: {write_comparison(result, out)}")

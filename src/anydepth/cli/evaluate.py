@@ -12,7 +12,7 @@ from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.evaluate.labelled_members import LabelledTexts, Member
+    from anydepth.evaluate.classification import LabelledTexts, Member
 
 Number = TypeVar("Number", int, float)
 
@@ -69,12 +69,10 @@ def evaluate(
     import torch
 
     from anydepth.device import choose_device
+    from anydepth.evaluate.classification import EvaluationOptions, LabelledTexts
     from anydepth.evaluate.classification import evaluate as run_evaluation
-    from anydepth.evaluate.classification_plan import EvaluationOptions
-    from anydepth.evaluate.classification_record import record_evaluation
-    from anydepth.evaluate.classification_report import RECORD, write_evaluation
-    from anydepth.evaluate.classification_table import print_evaluation
-    from anydepth.evaluate.labelled_members import LabelledTexts
+    from anydepth.evaluate.classification_report import RECORD, STALE, evaluation_report, record_evaluation
+    from anydepth.evaluate.render import to_terminal, write_report
 
     options = EvaluationOptions(
         depth,
@@ -92,20 +90,21 @@ def evaluate(
     compared = None if static is None else next(iter(_members([static], texts).items()))
     if out is not None:
         make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
-    found = run_evaluation(systems, options, static=compared, console=stderr)
-    print_evaluation(found, results())
+    found = run_evaluation(systems, options, static=compared)
+    report = evaluation_report(found)
+    to_terminal(report, results())
     if record and word_depths is None:
         everyone = {**systems, **(dict([compared]) if compared else {})}
-        for folder in record_evaluation(everyone, found, stderr):
+        for folder in record_evaluation(everyone, found):
             stderr.print(f"recorded in the menu and the card of {folder}")
     if out is not None:
-        stderr.print(f"report: {write_evaluation(found, out)}")
+        stderr.print(f"report: {write_report(report, out, RECORD, stale=STALE)}")
 
 
 def _members(
     arguments: list[str], test: "LabelledTexts | None", word_depths: Path | None = None
 ) -> "dict[str, list[Member]]":
-    from anydepth.evaluate.labelled_members import find_members
+    from anydepth.evaluate.classification import find_members
 
     return {label: find_members(paths, test, word_depths) for label, paths in families(arguments).items()}
 

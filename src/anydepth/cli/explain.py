@@ -13,7 +13,7 @@ from anydepth.cli.options import Device, Lambda, Model, Scale, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.evaluate.explained import Explanation
+    from anydepth.evaluate.explain import Explanation
     from anydepth.infer.classifier import Classifier
 
 PIPED_WIDTH = 80
@@ -43,9 +43,9 @@ def explain(
 
     With several models, scale and lambda are for those that have them, and --word-depths for MODEL.
     """
-    from anydepth.evaluate.explained import explain as explain_one
-    from anydepth.evaluate.explained_page import write_explanations
-    from anydepth.evaluate.explained_terminal import print_explanations, print_scale
+    from anydepth.evaluate.explain import depth_scale, explain_report, explain_sections
+    from anydepth.evaluate.explain import explain as explain_one
+    from anydepth.evaluate.render import print_sections, to_html
 
     if html is not None:
         _check_page(html)
@@ -53,19 +53,20 @@ def explain(
     scales = _for_takers(scale, [one.menu[depth].subnetwork.by_word for one in named.values()])
     lambdas = _for_takers(lambda_, [_has_lambdas(one) for one in named.values()])
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
-    found: list[tuple[str, list[Explanation]]] = []
+    layers = max(one.model.config.encoder_layers for one in named.values())
+    found: list[list[Explanation]] = []
     for number, text in enumerate(texts or _lines()):
         those = [
             explain_one(one, text, name, depth=depth, scale=of_scale, lambda_=of_lambda)
             for (name, one), of_scale, of_lambda in zip(named.items(), scales, lambdas, strict=True)
         ]
         if number == 0:
-            print_scale(those, console)
-        print_explanations(those, console, with_names=len(named) > 1)
+            print_sections([depth_scale(layers)], console)
+        print_sections(explain_sections(those, layers), console)
         if html is not None:
-            found.append((text, those))
+            found.append(those)
     if html is not None:
-        write_explanations(found, html)
+        _write_page(html, to_html(explain_report(found)))
         stderr.print(f"page: {html}")
 
 
@@ -101,6 +102,15 @@ def _lines() -> Iterator[str]:
     if sys.stdin is None:
         raise UserError("there is no text to explain: give one in quotes, or lines on standard input")
     return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def _write_page(path: Path, page: str) -> None:
+    from anydepth.files import write_atomically
+
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; give another file with --html") from error
 
 
 def _check_page(path: Path) -> None:

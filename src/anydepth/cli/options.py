@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -162,12 +162,11 @@ def load_families(
     threads: int | None,
     source: str | None = None,
     target: str | None = None,
-    engine: str = "torch",
-    quantize: str | None = None,
+    **engine: Any,
 ) -> "dict[str, list[Translator]]":
-    """Each model for the language pair that is wanted of all of them."""
+    """Each model for the language pair that is wanted of all of them; `engine` as `load_translator` takes it."""
     return {
-        label: [load_translator(path, device, threads, source, target, engine, quantize) for path in paths]
+        label: [load_translator(path, device, threads, source, target, **engine) for path in paths]
         for label, paths in families(arguments).items()
     }
 

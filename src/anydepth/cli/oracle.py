@@ -45,24 +45,16 @@ def oracle(
 ) -> None:
     """Find which depth would have been best, sentence by sentence, and what it would be worth to know."""
     from anydepth.data.corpus import read_lines
+    from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.oracle import oracle as ask
-    from anydepth.evaluate.oracle_report import write_oracle_report
-    from anydepth.evaluate.oracle_table import print_oracle
+    from anydepth.evaluate.oracle_report import oracle_report
+    from anydepth.evaluate.render import to_terminal, write_report
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after
-    result = ask(
-        load_families(models, device, threads, from_language, to_language),
-        sources,
-        references,
-        beam=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        cut_long=cut_long,
-        repeats=repeats,
-        source_name=source.name,
-        reference_name=reference.name,
-        console=stderr,
-    )
-    print_oracle(result, results())
-    stderr.print(f"report: {write_oracle_report(result, out)}")
+    families = load_families(models, device, threads, from_language, to_language)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name)
+    report = oracle_report(ask(families, sources, references, options, repeats=repeats))
+    to_terminal(report, results())
+    stale = ("oracle*.tsv", "distribution*.png")  # of a report with other models
+    stderr.print(f"report: {write_report(report, out, 'oracle.json', stale=stale)}")

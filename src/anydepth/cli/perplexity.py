@@ -14,7 +14,6 @@ from anydepth.cli.options import (
     Threads,
     results,
     split_names,
-    stderr,
 )
 
 
@@ -35,7 +34,8 @@ def perplexity(
     from anydepth.artifact.model import load_model
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth
-    from anydepth.evaluate.plain_table import plain_table
+    from anydepth.evaluate.render import print_table
+    from anydepth.evaluate.report import Column, Table
     from anydepth.infer.languages import choose_pair
 
     texts = list(read_lines(text))
@@ -43,10 +43,8 @@ def perplexity(
         torch.set_num_threads(threads)
     loaded = choose_pair(load_model(model, device), from_language)
     hidden, found = perplexity_every_depth(
-        loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long, console=stderr
+        loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long
     )
     title = f"{text.name}: {len(texts):,} lines, {hidden:,} subwords hidden"
-    table = plain_table(results(), title, "depth", "parameters", "perplexity")
-    for one in found:
-        table.add_row(one.depth, f"{one.parameters:,}", f"{one.perplexity:.2f}")
-    results().print(table)
+    columns = [Column("depth"), Column("parameters", format=","), Column("perplexity", format=".2f")]
+    print_table(Table(columns, [[one.depth, one.parameters, one.perplexity] for one in found], title), results())

@@ -25,20 +25,21 @@ def plot(
     ] = None,
 ) -> None:
     """Draw what happened in training: gradients of each layer, gates, losses. Several runs stand side by side."""
-    from anydepth.evaluate.plots import COLOURS
-    from anydepth.evaluate.training_report import MARK, write_training_report
+    from anydepth.evaluate.figures import SERIES
+    from anydepth.evaluate.render import write_report
+    from anydepth.evaluate.training_report import MARK, STALE, training_report
     from anydepth.evaluate.training_run import read_run
 
     for argument in runs:
         if "=" not in argument and not os.path.exists(argument):
             raise UserError(f"there is no run at {argument}")
     named = families(runs)
-    if len(named) > len(COLOURS):
-        raise UserError(f"{len(named)} runs are too many to tell apart: give at most {len(COLOURS)}")
+    if len(named) > len(SERIES):
+        raise UserError(f"{len(named)} runs are too many to tell apart: give at most {len(SERIES)}")
     for label, paths in named.items():
         if len(paths) > 1:
             raise UserError(f"{label} has {len(paths)} runs: name each of its own, NAME=RUN")
     read = [read_run(label, path) for label, (path,) in named.items()]
     folder = out or next(iter(named.values()))[0] / "pictures"
     make_report_folder(folder, MARK, "a folder of such pictures")
-    stderr.print(f"report: {write_training_report(read, folder)}")
+    stderr.print(f"report: {write_report(training_report(read), folder, stale=STALE)}")

@@ -76,7 +76,7 @@ def select(
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")
 
-    from anydepth.evaluate.tradeoff_report import print_tradeoff
+    from anydepth.evaluate.render import to_terminal
     from anydepth.files import only_process
     from anydepth.selectors.data import read_sample
     from anydepth.selectors.network import KINDS
@@ -96,5 +96,5 @@ def select(
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after
     with only_process(out, "training a selector"):
-        print_tradeoff(work.run(next(iter(families([str(model)])))), results())
+        to_terminal(work.run(next(iter(families([str(model)])))), results())
     stderr.print(f"try: anydepth translate {shlex.quote(str(model))} --depth auto < in > out")

@@ -49,7 +49,7 @@ def sweep(
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed passes over all depths; the median counts.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed passes over all depths; the median counts.")] = 3,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap between models.")] = 1000,
     cut_long: CutLong = False,
     record: Annotated[
@@ -57,41 +57,39 @@ def sweep(
     ] = True,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "torch",
+    engine: Engine = "auto",
     quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Measure every depth: quality, time, size. Leaves a report, and the figures in the model's depth menu."""
     from anydepth.data.corpus import read_lines
-    from anydepth.evaluate.remember import remember
-    from anydepth.evaluate.report import write_report
+    from anydepth.evaluate.experiment import RunOptions
+    from anydepth.evaluate.render import to_terminal, write_report
+    from anydepth.evaluate.sweep import remember
     from anydepth.evaluate.sweep import sweep as run_sweep
-    from anydepth.evaluate.table import print_table
+    from anydepth.evaluate.sweep_report import sweep_report
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
-    translators = load_families(models, device, threads, from_language, to_language, engine, quantize)
+    on = {"engine": engine, "quantize": quantize, "batch_size": batch_size}
+    translators = load_families(models, device, threads, from_language, to_language, **on)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name)
     result = run_sweep(
         translators,
         sources,
         references,
+        options,
         depths=split_names(depths),
         force=force,
-        beam=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        cut_long=cut_long,
         repeats=repeats,
         samples=samples,
-        source_name=source.name,
-        reference_name=reference.name,
-        console=stderr,
     )
-    print_table(result, results())
+    report = sweep_report(result)
+    to_terminal(report, results())
     for label, members in translators.items() if record else ():
         for member in members:
-            if remember(member, result, label, console=stderr):
+            if remember(member, result, label):
                 stderr.print(f"recorded in the menu and the card of {member.folder}")
-    page = write_report(result, out)
-    stderr.print(f"report: {page}")
+    stale = ("bleu*.png", "time*.png", "difference-*.png")  # of a report with other models
+    stderr.print(f"report: {write_report(report, out, 'sweep.json', stale=stale)}")

@@ -156,12 +156,15 @@ def picture_of(out: Path) -> Path:
 
 def write_and_show(depths: "WordDepths", occurrences: Mapping[str, int], out: Path) -> None:
     """Write the table and its picture, and print how these words spread over the depths."""
-    from anydepth.evaluate.word_depths_plot import plot_word_depths
-    from anydepth.evaluate.word_depths_table import depth_rows, print_word_depths
+    from anydepth.evaluate.figures import draw
+    from anydepth.evaluate.render import to_terminal
+    from anydepth.evaluate.word_depths import word_depths_report
+    from anydepth.files import write_atomically
 
     depths.save(out)
-    plot_word_depths(depths, occurrences, picture_of(out))
-    print_word_depths(results(), depth_rows(depths, occurrences))
+    report = word_depths_report(depths, occurrences)
+    write_atomically(picture_of(out), draw(report.figures()[0])[0])
+    to_terminal(report, results())
     stderr.print(f"written: {out} and {picture_of(out).name}")
 
 

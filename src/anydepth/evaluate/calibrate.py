@@ -1,22 +1,20 @@
-"""Time and score every depth of a model on the machine at hand."""
+"""Time and score every depth of a model on the machine at hand, and what `anydepth calibrate` reports of it."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-from rich.console import Console
-
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.evaluate.bar import bar
+from anydepth.evaluate.experiment import check_paired, now
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.paired import check_paired
-from anydepth.evaluate.result import now
+from anydepth.evaluate.report import Column, Report, Section, Table, Text, Value
 from anydepth.infer.options import TranslateKeywords
 from anydepth.infer.translator import Translator
+from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import (
     Calibration,
     CalibrationConditions,
@@ -45,7 +43,6 @@ def calibrate(
     cut_long: bool = False,
     source_name: str = "",
     reference_name: str = "",
-    console: Console | None = None,
 ) -> Calibration:
     """Measure every depth of the menu: quality on all lines, time by length at batch 1 and in batches.
 
@@ -63,7 +60,7 @@ def calibrate(
         singles=spread(by_length, timing_sentences),
         batches=[by_length[start : start + batch_size] for start in range(0, len(by_length), batch_size)],
     )
-    with bar(console or Console(stderr=True), "calibrate", plan.work * repeats) as advance:
+    with progress_bar("calibrate", plan.work * repeats) as advance:
         plan.carry_out(repeats, advance)
     conditions = CalibrationConditions(
         machine=machine_key(),
@@ -86,6 +83,53 @@ def calibrate(
     depths = {name: plan.cost(name, lengths, references) for name in translator.menu.names}
     measured = Calibration(conditions, dict(sorted(counts.items())), depths)
     return replace(measured, depths=_evened_out(measured, translator.menu))
+
+
+def calibration_report(calibration: Calibration) -> Report:
+    """A table of all depths, with the Pareto fronts of both ways of translating."""
+    length = calibration.mean_length
+    single = {name: one.single.at(length) for name, one in calibration.depths.items()}
+    batched = {name: one.batched.at(length) for name, one in calibration.depths.items()}
+    bleu = {name: one.quality["bleu"] for name, one in calibration.depths.items()}
+    fronts = _front(single, bleu), _front(batched, bleu)
+    columns = [
+        Column("depth"),
+        Column("BLEU", format=".2f"),
+        Column("chrF", format=".2f"),
+        Column("ms, batch 1", format=".2f"),
+        Column(""),
+        Column(f"ms, batch {calibration.conditions.batch_size}", format=".2f"),
+        Column(""),
+        Column("sent/s", format=".1f"),
+    ]
+    rows: list[list[Value]] = [
+        [
+            *(name, bleu[name], one.quality["chrf"]),
+            *(1000 * single[name], "*" if name in fronts[0] else ""),
+            *(1000 * batched[name], "*" if name in fronts[1] else ""),
+            1 / batched[name],
+        ]
+        for name, one in calibration.depths.items()
+    ]
+    sections: list[Section] = [
+        Table(columns, rows),
+        Text("ms per sentence, fitted over lengths and layers"),
+        Text("* on the Pareto front: no other depth is faster and at least as good"),
+    ]
+    return Report("Every depth on this machine", sections, asdict(calibration))
+
+
+def _front(seconds: dict[str, float], bleu: dict[str, float]) -> set[str]:
+    return {
+        name
+        for name in seconds
+        if not any(
+            (seconds[other], -bleu[other]) != (seconds[name], -bleu[name])
+            and seconds[other] <= seconds[name]
+            and bleu[other] >= bleu[name]
+            for other in seconds
+        )
+    }
 
 
 def _evened_out(measured: Calibration, menu: DepthMenu) -> dict[str, DepthCost]:

@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from anydepth.evaluate.explained import Explanation
+from anydepth.evaluate.explain import Explanation
 
 FORMAT = 1
+ALIKE = "all alike"  # the kind of depths where all words run the same layers
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ModelResult:
     """Of one model. `computed` counts the layers that all tokens ran together, `seconds` are per text, by batch size;
     `static_seconds` those of the static model beside it."""
 
@@ -72,14 +73,14 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Mean:
     """A mean over models, and their sample deviation where there are several."""
 
     mean: float
     deviation: float | None
 
     @classmethod
-    def of(cls, values: list[float]) -> "Figure":
+    def of(cls, values: list[float]) -> "Mean":
         return cls(fmean(values), stdev(values) if len(values) > 1 else None)
 
     def shown(self, digits: int) -> str:
@@ -87,22 +88,22 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Point:
+class SettingResult:
     """All models of a system, run in one way. Not all need have been timed."""
 
     setting: Setting
-    outcomes: tuple[Outcome, ...]
+    models: tuple[ModelResult, ...]
 
     @property
-    def accuracy(self) -> Figure:
+    def accuracy(self) -> Mean:
         return self._over(lambda one: one.accuracy)
 
     @property
-    def depth(self) -> Figure:
+    def depth(self) -> Mean:
         return self._over(lambda one: one.depth)
 
     @property
-    def share(self) -> Figure:
+    def share(self) -> Mean:
         return self._over(lambda one: one.share)
 
     @property
@@ -112,23 +113,23 @@ class Point:
 
     @property
     def layers(self) -> int:
-        return self.outcomes[0].layers
+        return self.models[0].layers
 
-    def seconds(self, batch_size: int) -> Figure:
-        return Figure.of([one.seconds[batch_size] for one in self._timed])
+    def seconds(self, batch_size: int) -> Mean:
+        return Mean.of([one.seconds[batch_size] for one in self._timed])
 
-    def speed_up(self, batch_size: int) -> Figure:
-        return Figure.of([one.speed_up(batch_size) for one in self._timed])
+    def speed_up(self, batch_size: int) -> Mean:
+        return Mean.of([one.speed_up(batch_size) for one in self._timed])
 
-    def texts_per_second(self, batch_size: int) -> Figure:
-        return Figure.of([1 / one.seconds[batch_size] for one in self._timed])
+    def texts_per_second(self, batch_size: int) -> Mean:
+        return Mean.of([1 / one.seconds[batch_size] for one in self._timed])
 
     @property
-    def _timed(self) -> list[Outcome]:
-        return [one for one in self.outcomes if one.seconds]
+    def _timed(self) -> list[ModelResult]:
+        return [one for one in self.models if one.seconds]
 
-    def _over(self, value: Callable[[Outcome], float]) -> Figure:
-        return Figure.of([value(one) for one in self.outcomes])
+    def _over(self, value: Callable[[ModelResult], float]) -> Mean:
+        return Mean.of([value(one) for one in self.models])
 
     def to_json(self) -> dict[str, Any]:
         sizes = list(self._timed[0].seconds) if self._timed else []
@@ -141,24 +142,24 @@ class Point:
             "seconds_per_text": {size: asdict(self.seconds(size)) for size in sizes},
             "speed_up": {size: asdict(self.speed_up(size)) for size in sizes},
             "timed_models": len(self._timed),
-            "models": [one.to_json() for one in self.outcomes],
+            "models": [one.to_json() for one in self.models],
         }
 
 
 @dataclass(frozen=True)
-class System:
+class SystemResult:
     """`own_static` are its own weights with all words at full depth; None where it runs so itself or where another
     static model was given. `confusion` counts texts by true label and found label, over all models."""
 
     label: str
     kind: str
-    main: Point
-    curve: tuple[Point, ...]
-    own_static: Point | None
+    main: SettingResult
+    curve: tuple[SettingResult, ...]
+    own_static: SettingResult | None
     confusion: dict[tuple[str, str], int]
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[SettingResult, ...]:
         return (self.main, *self.curve)
 
     def right_of(self, label: str) -> float | None:
@@ -196,7 +197,7 @@ class EvaluationConditions:
 class Evaluation:
     """`static` is the label of the system that all are compared with, None if each is with its own weights."""
 
-    systems: tuple[System, ...]
+    systems: tuple[SystemResult, ...]
     static: str | None
     labels: tuple[str, ...]
     conditions: EvaluationConditions
@@ -215,7 +216,7 @@ class Evaluation:
 
     @property
     def has_members(self) -> bool:
-        return any(len(system.main.outcomes) > 1 for system in self.systems)
+        return any(len(system.main.models) > 1 for system in self.systems)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anydepth.evaluate.result import versions
+from anydepth.evaluate.experiment import versions
 from anydepth.files import write_atomically
 from anydepth.infer.translator import Translator
 
@@ -17,11 +17,12 @@ INDEX = "made.json"
 MARK = f"{FOLDER}/{INDEX}"  # a folder that has it is a comparison, however far that came
 
 
-def key_of(translator: Translator, depth: str, sources: Sequence[str], search: dict[str, Any]) -> str:
+def outputs_key(translator: Translator, depth: str, sources: Sequence[str], search: dict[str, Any]) -> str:
     """Of all that the outputs depend on."""
     layers = translator.menu[depth].to_json()["subnetwork"]
     made_with = [versions()["anydepth"], str(next(translator.model.parameters()).device), search]
     made_with += [] if translator.tag is None else [translator.tag]
+    made_with += [] if translator.engine.name == "torch" else [{"engine": translator.engine.name}]
     return _digest(json.dumps([translator.fingerprint, layers, made_with, list(sources)], sort_keys=True))
 
 

@@ -28,6 +28,11 @@ class Measurement:
         return self.quality.bleu
 
     @property
+    def spread(self) -> float:
+        """How far the passes are apart, as a share of the median."""
+        return (max(self.seconds_of_passes) - min(self.seconds_of_passes)) / self.seconds
+
+    @property
     def seconds_per_sentence(self) -> float:
         return self.seconds / len(self.outputs)
 
@@ -49,6 +54,7 @@ class Measurement:
             **quality,
             "seconds": self.seconds,
             "seconds_of_passes": list(self.seconds_of_passes),
+            "spread": self.spread,
             "seconds_per_sentence": self.seconds_per_sentence,
             "sentences_per_second": self.sentences_per_second,
             "tokens_per_second": self.tokens_per_second,

@@ -1,126 +1,238 @@
-"""A sweep as a folder to keep: one web page that needs nothing else, its pictures, the numbers, the outputs."""
+"""What a report is: a title, a list of sections and the data behind them. It knows neither terminal nor HTML.
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
+An experiment returns its result; a function `..._report(result) -> Report` says what to show of it, once. `render.py`
+writes a report to the terminal, to one HTML page and to JSON; `figures.py` draws.
+"""
 
-from anydepth.errors import UserError
-from anydepth.evaluate import plots
-from anydepth.evaluate.examples import pick_examples
-from anydepth.evaluate.grid import lay_out
-from anydepth.evaluate.grid_table import letters
-from anydepth.evaluate.measurement import Measurement, ModelSweep
-from anydepth.evaluate.page import file_stems, render_page, safe_name
-from anydepth.evaluate.result import SweepResult
-from anydepth.evaluate.shared_depths import SIGNIFICANT
-from anydepth.files import write_atomically
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-BARELY_WORSE = 1.0
+if TYPE_CHECKING:  # takes long to import, and a table on the terminal needs no picture
+    from matplotlib.figure import Figure as Canvas
 
-COLUMNS = (
-    ("depth", "encoder layers n and decoder layers m that run, written n-m"),
-    ("front", "★: on the Pareto front, no other depth is faster and at least as good in BLEU"),
-    ("BLEU", "overlap of words and word sequences with the reference, 0 to 100"),
-    ("chrF", "overlap of character sequences with the reference (chrF2), 0 to 100"),
-    ("seconds", "median time to translate the whole test set"),
-    ("ms/sentence", "the same per sentence, in milliseconds"),
-    ("sentences/s", "sentences translated per second"),
-    ("tokens/s", "sub-words written per second"),
-    ("parameters", "weights that this depth uses, each counted once, in millions"),
-    ("MB", "what these weights take, in millions of bytes"),
-    ("length", "output length divided by reference length, in words; 1 is ideal"),
-    ("repetition", "share of output words that repeat the 1 to 4 words right before them"),
-)
+Where = Literal["both", "page", "terminal"]
 
 
 @dataclass(frozen=True)
-class Trade:
-    """What a faster depth gains and loses against the best one."""
-
-    depth: Measurement
-    best: Measurement
-
-    @property
-    def speedup(self) -> float:
-        return self.best.seconds / self.depth.seconds
-
-    @property
-    def loss(self) -> float:
-        return self.best.bleu - self.depth.bleu
+class Heading:
+    text: str
+    level: Literal[2, 3] = 2
+    where: Where = "page"
 
 
-def fastest_trade(model: ModelSweep) -> Trade | None:
-    """The fastest depth, unless it is also the best."""
-    return Trade(model.fastest, model.best) if model.fastest.depth != model.best.depth else None
+@dataclass(frozen=True)
+class Text:
+    """A paragraph. A "warning" is what a reader must not overlook."""
+
+    text: str
+    style: Literal["plain", "soft", "strong", "warning"] = "plain"
+    where: Where = "both"
 
 
-def barely_worse_trade(model: ModelSweep) -> Trade | None:
-    """The fastest depth within one BLEU of the best, unless that is the best or the fastest itself."""
-    near = (one for one in model.measurements if model.best.bleu - one.bleu <= BARELY_WORSE)
-    found = min(near, key=lambda one: one.seconds)
-    is_news = found.depth not in (model.best.depth, model.fastest.depth)
-    return Trade(found, model.best) if is_news else None
+@dataclass(frozen=True)
+class Tile:
+    """A figure to see at first glance, such as the best depth."""
+
+    label: str
+    value: str
+    text: str = ""
 
 
-def write_report(result: SweepResult, folder: Path) -> Path:
-    """Write index.html, sweep.json, the pictures and outputs/ into `folder`; return the page's path."""
-    stems = file_stems(result.labels)
-    pictures = draw(result)
-    page = folder / "index.html"
-    try:
-        for model in result.models:
-            for one in model.measurements:
-                path = folder / "outputs" / f"{stems[model.label]}.{safe_name(one.depth)}.txt"
-                write_atomically(path, "".join(f"{line}\n" for line in one.outputs))
-        for name, png in pictures.items():
-            write_atomically(folder / name, png)
-        content = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(folder / "sweep.json", content + "\n")
-        write_atomically(page, render(result, pictures))
-    except OSError as error:
-        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
-    return page
+@dataclass(frozen=True)
+class Tiles:
+    tiles: Sequence[Tile]
+    where: Where = "page"
 
 
-def draw(result: SweepResult) -> dict[str, bytes]:
-    """The PNGs by file name."""
-    pictures = {
-        "bleu.png": plots.bleu_maps(result.models),
-        "time.png": plots.time_maps(result.models),
-        "quality-time.png": plots.quality_time(result.models),
-    }
-    if result.comparison is not None and result.comparison.shared:
-        stems = file_stems(result.labels)
-        for label in result.comparison.mean_differences:
-            pictures[_difference_name(stems[label])] = plots.difference_map(result.comparison, result.models, label)
-    return pictures
+@dataclass(frozen=True)
+class Terms:
+    """Pairs of a term and its text: conditions, explanations of columns, or an example's source and outputs."""
+
+    pairs: Sequence[tuple[str, str]]
+    title: str = ""
+    boxed: bool = False  # as a card, in full ink: for examples
+    where: Where = "page"
 
 
-def render(result: SweepResult, pictures: dict[str, bytes]) -> str:
-    """The page, with the pictures inside."""
-    stems = file_stems(result.labels)
-    return render_page(
-        "report.html.j2",
-        pictures,
-        result=result,
-        conditions=result.conditions,
-        comparison=result.comparison,
-        grid=lay_out(result.comparison, result.models) if result.comparison else None,
-        letters=letters(result.labels),
-        models=[
-            {
-                "sweep": model,
-                "fastest": fastest_trade(model),
-                "barely_worse": barely_worse_trade(model),
-                "examples": pick_examples(model, result.sources, result.references),
-            }
-            for model in result.models
-        ],
-        columns=COLUMNS,
-        significant=SIGNIFICANT,
-        difference_names={label: _difference_name(stems[label]) for label in result.labels},
-    )
+@dataclass(frozen=True)
+class Column:
+    """`format` applies to numbers, as in f"{value:.2f}". Neighbouring columns of one `group` share a heading."""
+
+    name: str
+    help: str = ""
+    format: str = ""
+    align: Literal["left", "right"] = "right"
+    group: str = ""
+    where: Where = "both"
 
 
-def _difference_name(stem: str) -> str:
-    return f"difference-{stem}.png"
+@dataclass(frozen=True)
+class Cell:
+    """A value that is emphasised, marked or coloured. `text` stands instead of the formatted value.
+
+    `heat` colours the cell on the page: 0 to 1 of one colour, -1 to 0 of the opposite one.
+    """
+
+    value: str | float | None = None
+    text: str | None = None
+    mark: str = ""
+    strong: bool = False
+    soft: bool = False
+    heat: float | None = None
+    tip: str = ""
+
+
+Value: TypeAlias = Cell | str | float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells with one emphasis. `indent` is for rows that belong to the one above. Missing cells are empty."""
+
+    cells: Sequence[Value]
+    strong: bool = False
+    indent: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row as it is to be shown: each cell has its text."""
+
+    cells: tuple[Cell, ...]
+    strong: bool
+    indent: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows may be `Row`s or bare lists of values. `foot` has means or sums, set apart from the rows."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row | Sequence[Value]]
+    title: str = ""
+    note: str = ""
+    foot: Sequence[Row | Sequence[Value]] = ()
+    where: Where = "both"
+
+    def lines(self) -> tuple[list[Line], list[Line]]:
+        """Rows and foot, each as long as there are columns."""
+        return [self._line(row) for row in self.rows], [self._line(row) for row in self.foot]
+
+    def _line(self, row: Row | Sequence[Value]) -> Line:
+        row = row if isinstance(row, Row) else Row(row)
+        values = [*row.cells, *[None] * (len(self.columns) - len(row.cells))]
+        cells = (_cell(value, column) for value, column in zip(values, self.columns, strict=True))
+        return Line(tuple(cells), row.strong, row.indent)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart. `draw` draws it on an empty matplotlib figure of `size` inches, in the colours of figures.py.
+
+    A phone shows 5 inches of it at about the size of its own text. It becomes `name`.png beside the page and an SVG in
+    it. `scroll` is for charts that are too wide to be shrunk to a phone's screen.
+    """
+
+    name: str
+    title: str
+    draw: "Callable[[Canvas], None]"
+    caption: str = ""
+    size: tuple[float, float] = (5.6, 3.9)
+    scroll: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text, coloured by its level, 1 to `Words.levels`; 0 is without colour."""
+
+    text: str
+    level: int = 0
+    spaced: bool = True
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text whose words are coloured by a level, such as their depth. `title` says whose they are.
+
+    The terminal has the level below each word; the page has a bar for each if `bars`.
+    """
+
+    words: Sequence[Word]
+    levels: int
+    title: str = ""
+    bars: bool = False
+    where: Where = "both"
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The legend of coloured words: what a level is, and the colour of each, 1 to `levels`."""
+
+    name: str
+    levels: int
+    where: Where = "both"
+
+
+@dataclass(frozen=True)
+class Details:
+    """Sections that a reader of the page may open. The terminal leaves them out, unless they are for it, too."""
+
+    summary: str
+    sections: "Sequence[Section]"
+    open: bool = False
+    terminal: bool = False
+
+
+Section: TypeAlias = Heading | Text | Tiles | Terms | Table | Figure | Words | Levels | Details
+
+
+@dataclass(frozen=True)
+class Report:
+    """`data` is the whole result, for JSON. `files` are written beside the page, by their names within the folder."""
+
+    title: str
+    sections: Sequence[Section]
+    data: Mapping[str, Any]
+    lead: str = ""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+
+    def figures(self) -> list[Figure]:
+        return [section for section in walk(self.sections) if isinstance(section, Figure)]
+
+
+def walk(sections: Sequence[Section]) -> list[Section]:
+    """All of them, with those inside details after these."""
+    found: list[Section] = []
+    for section in sections:
+        found.append(section)
+        if isinstance(section, Details):
+            found += walk(section.sections)
+    return found
+
+
+def file_stems(labels: Sequence[str]) -> dict[str, str]:
+    """A file name for each label, all different even if the labels differ only in what no file name may have."""
+    stems: dict[str, str] = {}
+    for label in labels:
+        stem, number = safe_name(label), 1
+        while stem in stems.values():
+            number += 1
+            stem = f"{safe_name(label)}-{number}"
+        stems[label] = stem
+    return stems
+
+
+def safe_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "model"
+
+
+def _cell(value: Value, column: Column) -> Cell:
+    cell = value if isinstance(value, Cell) else Cell(value)
+    if cell.text is not None:
+        return cell
+    bare = cell.value
+    text = "" if bare is None else bare if isinstance(bare, str) else format(bare, column.format)
+    return Cell(bare, text, cell.mark, cell.strong, cell.soft, cell.heat, cell.tip)

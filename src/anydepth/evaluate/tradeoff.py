@@ -1,25 +1,43 @@
 """Time against quality, on a table of every depth: fixed depths, random mixtures of them, and a choice per sentence.
 
-A choice per sentence is worth something only above the line of the random mixtures: those can be had for nothing.
+A choice per sentence is worth something only above the line of the random mixtures, which come for free. Thresholds
+and the scale of a selector are set here too, on the validation part.
 """
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.evaluate.depth_table import Chosen, EveryDepth
-from anydepth.selectors.calibration import LengthCost
+from anydepth.data import Tokenizer
+from anydepth.evaluate.every_depth import Chosen, EveryDepth
+from anydepth.infer.translator import Translator
+from anydepth.progress import progress_bar
+from anydepth.selectors import Selector
+from anydepth.selectors.calibration import LengthCost, typical_seconds
+from anydepth.selectors.learned import LearnedSelector, Scores
+
+POINTS = 12
+PAPER_THRESHOLD = 0.5  # of Dabre, Rubino and Fujita 2020, Section 4.2
+BLEU_TO_GIVE_UP = 0.2  # for speed, against the deepest depth
+LOWEST, HIGHEST, STEPS = 1e-3, 1e4, 281
+SLOPES = (0.25, 0.5, 1.0, 2.0, 4.0)
+LENGTH_POWERS = (0.0, 0.5, 1.0)
+WARM_UP_SENTENCES = 4
+PASSES = 3
 
 Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChoiceOutcome:
     """What a choice of depths gives. `seconds` are per sentence, with those that choosing takes.
 
     `mixture` is the BLEU of the random mixture that takes no longer, `hindsight` that of the one that turned out to be
@@ -100,12 +118,12 @@ class TradeOff:
         places = np.unique(np.concatenate([even, self.seconds_k]))
         return [(at, bleu) for at in places.tolist() if (bleu := self.mixture_bleu(at)) is not None]
 
-    def outcome(self, chosen_n: Chosen, threshold: float = 0.0, overhead: float = 0.0) -> Outcome:
+    def outcome(self, chosen_n: Chosen, threshold: float = 0.0, overhead: float = 0.0) -> ChoiceOutcome:
         """Of a choice; `overhead` is what making it takes, in seconds per sentence."""
         chosen = np.asarray(chosen_n)
         seconds = float(self.seconds_nk[np.arange(len(chosen)), chosen].mean()) + overhead
         counts_k = np.bincount(chosen, minlength=len(self.seconds_k))
-        return Outcome(
+        return ChoiceOutcome(
             threshold=threshold,
             seconds=seconds,
             bleu=self.table.bleu(chosen),
@@ -116,7 +134,7 @@ class TradeOff:
             is_slowest=seconds > float(self.seconds_k.max()),
         )
 
-    def oracle(self) -> Outcome:
+    def oracle(self) -> ChoiceOutcome:
         """The best chrF for each sentence, the fastest of those that tie: what no selector can beat."""
         return self.outcome(self.table.best())
 
@@ -128,8 +146,134 @@ def seconds_at(costs_k: Sequence[LengthCost], lengths_n: Sequence[int] | NDArray
     return seconds_nk
 
 
+def label_thresholds(scores_nk: NDArray[np.floating[Any]], points: int = POINTS) -> list[float]:
+    """Each sends an equal share more of the sentences to the deepest depth, from none on; the paper's is among them."""
+    highest_n = scores_nk.max(axis=1)
+    quantiles = np.quantile(highest_n, np.arange(1, points - 1) / (points - 1))
+    return sorted({0.0, PAPER_THRESHOLD, *(_three_figures(value) for value in quantiles.tolist())})
+
+
+def value_thresholds(mean_seconds: Callable[[float], float], points: int = POINTS) -> list[float]:
+    """Such that the mean time falls evenly from that at 0, the best quality whatever the time, to the least."""
+    grid = [0.0, *map(_three_figures, np.geomspace(LOWEST, HIGHEST, STEPS).tolist())]
+    seconds = np.array([mean_seconds(threshold) for threshold in grid])
+    targets = np.linspace(seconds[0], seconds.min(), points)
+    # The first of those that are as near: a threshold need not be larger than it takes.
+    return sorted({grid[int(np.argmin(np.abs(seconds - target)))] for target in targets})
+
+
+def default_threshold(kind: str, outcomes: Sequence[ChoiceOutcome], deepest_bleu: float) -> float:
+    """The fastest that loses next to nothing against the deepest, or else the best; for labels, that of the paper."""
+    if kind == "labels":
+        return PAPER_THRESHOLD
+    enough = [one for one in outcomes if one.bleu >= deepest_bleu - BLEU_TO_GIVE_UP]
+    if enough:
+        return min(enough, key=lambda one: (one.seconds, -one.bleu)).threshold
+    return max(outcomes, key=lambda one: (one.bleu, -one.seconds)).threshold
+
+
+def tune_selector(selector: LearnedSelector, sources: Sequence[Sequence[int]], tradeoff: TradeOff) -> LearnedSelector:
+    """The selector with its scores on the scale of BLEU, by sentences that it has not seen.
+
+    A network that predicts chrF or likelihood knows which sentences gain from depth, not how much BLEU that is. The
+    means are those of BLEU on these sentences; the scale of the deviations and the power of the length are the ones
+    that end up furthest above the random mixtures, on average over the trade-off.
+    """
+    scores_nk = selector.scores(sources)
+    lengths = [len(source) for source in sources]
+    mean_k = np.average(scores_nk, axis=0, weights=lengths)
+    deviation_nk = scores_nk - scores_nk[:, [selector.deepest]] - (mean_k - mean_k[selector.deepest])
+
+    def above(slope: float, length_power: float) -> float:
+        scaled = selector.with_length_power(length_power)
+        return _mean_difference(scaled, tradeoff.bleu_k + slope * deviation_nk, lengths, tradeoff)
+
+    slope, length_power = max(product(SLOPES, LENGTH_POWERS), key=lambda both: above(*both))
+    return selector.rescaled(mean_k, tradeoff.bleu_k, slope).with_length_power(length_power)
+
+
+@dataclass(frozen=True)
+class ChoiceTiming:
+    """Mean seconds per sentence at batch 1: each at its chosen depth, all at the deepest, all at the shallowest, and
+    of choosing alone.
+    """
+
+    sentences: int
+    auto: float
+    deepest: float
+    shallowest: float
+    choosing: float
+
+    @property
+    def ratio(self) -> float:
+        """Of the time that the deepest takes."""
+        return self.auto / self.deepest
+
+    @property
+    def overhead(self) -> float:
+        """Of choosing, over translating at the shallowest depth."""
+        return self.choosing / self.shallowest
+
+
+def seconds_to_choose(selector: Selector, sources: Sequence[Sequence[int]]) -> float:
+    """Per sentence, each alone. The sources are token ids that end in EOS."""
+    for source in sources[:WARM_UP_SENTENCES]:
+        selector.choose([source])
+    passes = [[_seconds(lambda: selector.choose([source])) for source in sources] for _ in range(PASSES)]  # noqa: B023
+    return fmean(typical_seconds(passes))
+
+
+def time_choices(
+    translator: Translator, selector: Selector, texts: Sequence[str], shallowest: str, *, beam: int
+) -> ChoiceTiming:
+    """Sentence by sentence in turn, so that a slow minute of the machine falls on all ways alike."""
+    ways: dict[str, Selector | str | None] = {"auto": selector, "deepest": None, "shallowest": shallowest}
+    for text in texts[:WARM_UP_SENTENCES]:
+        for depth in ways.values():
+            translator.translate([text], depth=depth, beam=beam)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    with progress_bar("timing chosen depths, one by one", len(texts)) as advance:
+        for text in texts:
+            for name, depth in ways.items():
+                seconds[name].append(_seconds(lambda: translator.translate([text], depth=depth, beam=beam)))  # noqa: B023
+            advance(1)
+    means = {name: fmean(times) for name, times in seconds.items()}
+    return ChoiceTiming(len(texts), choosing=seconds_to_choose(selector, token_ids(translator, texts)), **means)
+
+
+def token_ids(translator: Translator, texts: Sequence[str]) -> list[list[int]]:
+    """As the encoder reads them."""
+    return [[*ids, Tokenizer.EOS] for ids in translator.tokenizer.encode_many(texts)]
+
+
 def _in_one_row(table: EveryDepth) -> EveryDepth:
     """The sums over all sentences as a table of one: mixtures of it are mixtures of the corpus, and fast."""
     sums_nks = table.bleu_nks.sum(0, keepdims=True, dtype=np.int64)
     one = replace(table, sources=("",), references=("",), outputs=(("",),) * len(table.depths))
     return replace(one, chrf_nk=table.chrf_nk[:1], bleu_nks=sums_nks)
+
+
+def _three_figures(value: float) -> float:
+    """Rounded: people read thresholds and type them."""
+    return float(f"{value:.3g}") if math.isfinite(value) else value
+
+
+def _mean_difference(selector: LearnedSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: TradeOff) -> float:
+    """Mean difference in BLEU to random mixtures that take as long."""
+    rows = np.arange(len(lengths))
+
+    def seconds(threshold: float) -> float:
+        return float(tradeoff.seconds_nk[rows, selector.pick(scores_nk, lengths, threshold)].mean())
+
+    outcomes = [
+        tradeoff.outcome(selector.pick(scores_nk, lengths, threshold), threshold)
+        for threshold in value_thresholds(seconds)
+    ]
+    differences = [one.difference for one in outcomes if one.difference is not None and not one.at_one_depth]
+    return fmean(differences) if differences else float("-inf")
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,123 +1,97 @@
-"""Pictures of trainings as a folder to keep: PNGs, and a page that needs nothing else."""
+"""The report of `anydepth plot`: what happened in one or more trainings, from their logs."""
 
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from anydepth.errors import UserError
-from anydepth.evaluate import training_curves, training_plots
-from anydepth.evaluate.page import render_page
-from anydepth.evaluate.result import now, versions
+from anydepth.evaluate import training_figures as figures
+from anydepth.evaluate.experiment import now, versions
+from anydepth.evaluate.report import Column, Figure, Heading, Report, Section, Table, Terms, Value
 from anydepth.evaluate.training_run import TrainingRun
-from anydepth.files import write_atomically
 
 MARK = "loss.png"  # every such report has it
-PAGE = "index.html"
 
 
 @dataclass(frozen=True)
-class Picture:
-    file: str
-    title: str
+class Chart:
+    heading: str
     caption: str
-    draw: Callable[[Sequence[TrainingRun]], bytes | None]  # nothing where no run has what it shows
+    make: Callable[[Sequence[TrainingRun]], Figure | None]  # nothing where no run has what it shows
 
 
-PICTURES = (
-    Picture(
-        "gradients.png",
+CHARTS = (
+    Chart(
         "Gradients",
         "The gradient norm of each layer before clipping, on one colour scale for all runs, which covers all but the "
         "outermost 1% on either side, and four powers of ten at most: a closed gate lets next to nothing through. "
         "Grey: no gradient, or none that is finite.",
-        training_plots.gradient_maps,
+        figures.gradient_maps,
     ),
-    Picture(
-        "gradients-bottom.png",
+    Chart(
         "Gradients of the lowest layers",
         "Layers 1, 2 and 4, as far as there are, of the decoder, or of the encoder where there is no decoder; all on "
         "one scale. Where layer 1 is far below the others, the gradient vanishes on its way down (Figure 2 of Li et "
         "al. 2020).",
-        training_curves.bottom_gradients,
+        figures.bottom_gradients,
     ),
-    Picture(
-        "samples.png",
+    Chart(
         "Layers that are selected",
         "The last samples of the gates, a row for each language pair, and below them the probability that a layer is "
         "selected: dark is selected, light is skipped (Figures 4 and 8 of Li et al. 2020).",
-        training_plots.sample_maps,
+        figures.sample_maps,
     ),
-    Picture(
-        "utilisation.png",
+    Chart(
         "Utilisation",
         "The mean of the samples over language pairs, in the course of training; where there are more records "
         "than columns, also over neighbouring records (Figure 5 of Li et al. 2020).",
-        training_plots.utilisation_maps,
+        figures.utilisation_maps,
     ),
-    Picture(
-        "samples-over-training.png",
+    Chart(
         "Samples in the course of training",
         "At 2, 6, 25, 50 and 100% of the steps so far, the language pairs in the same order each time. A target makes "
         "them settle at 0 or 1 (Figure 7 of Li et al. 2020).",
-        training_plots.sample_history,
+        figures.sample_history,
     ),
-    Picture(
-        "depth.png",
+    Chart(
         "Effective depth",
         "How many layers the gates expect to run, how many are selected, the mean over language pairs of both; and how "
         "far the gates are from their prior.",
-        training_curves.depth_curves,
+        figures.depth_curves,
     ),
-    Picture(
-        MARK,
+    Chart(
         "Loss",
         "In training and in validation. A cross: there the run diverged (Figure 3 of Li et al. 2020).",
-        training_curves.loss_curves,
+        figures.loss_curves,
     ),
+)
+STALE = tuple(
+    f"{name}.png"
+    for name in ("gradients", "gradients-bottom", "samples", "utilisation", "samples-over-training", "depth", "loss")
 )
 
 
-def write_training_report(runs: Sequence[TrainingRun], folder: Path) -> Path:
-    """Write index.html and the pictures that these runs have into `folder`; return the page's path."""
-    pictures = draw(runs)
-    page = folder / PAGE
-    try:
-        for picture in PICTURES:
-            if picture.file in pictures:
-                write_atomically(folder / picture.file, pictures[picture.file])
-            else:  # of a report of other runs
-                (folder / picture.file).unlink(missing_ok=True)
-        write_atomically(page, render(runs, pictures))
-    except OSError as error:
-        raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
-    return page
-
-
-def draw(runs: Sequence[TrainingRun]) -> dict[str, bytes]:
-    """The PNGs by file name."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may have letters that the font has not
-        drawn = {picture.file: picture.draw(runs) for picture in PICTURES}
-    return {file: png for file, png in drawn.items() if png is not None}
-
-
-def render(runs: Sequence[TrainingRun], pictures: dict[str, bytes]) -> str:
+def training_report(runs: Sequence[TrainingRun]) -> Report:
+    """A table of the runs, and the charts that these runs have something for."""
     kinds = {run.loss_name for run in runs}
     loss = "NLL" if kinds == {"nll"} else "loss" if kinds == {"loss"} else "NLL or loss"
-    return render_page(
-        "training.html.j2",
-        pictures,
-        labels=[run.label for run in runs],
-        headers=["run", "steps", f"training {loss}", f"validation {loss}", "layers", "selected", ""],
-        rows=[_row(run) for run in runs],
-        shown=[picture for picture in PICTURES if picture.file in pictures],
-        versions=versions(),
-        date=now(),
-    )
+    headers = ("run", "steps", f"training {loss}", f"validation {loss}", "layers", "selected", "")
+    rows = [_row(run) for run in runs]
+    sections: list[Section] = [Table([Column(header) for header in headers], rows)]
+    for chart in CHARTS:
+        figure = chart.make(runs)
+        if figure is not None:
+            sections += [Heading(chart.heading), replace(figure, caption=chart.caption)]
+    date = now()
+    terms = [
+        ("from", "log.jsonl of each run, in which are all these figures"),
+        ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
+        ("date", date),
+    ]
+    sections += [Heading("How this was made"), Terms(terms)]
+    data = {"runs": [dict(zip(headers, row, strict=True)) for row in rows]}
+    return Report(f"Training: {', '.join(run.label for run in runs)}", sections, data, lead=f"as of {date[:10]}")
 
 
-def _row(run: TrainingRun) -> list[str]:
+def _row(run: TrainingRun) -> list[Value]:
     training = run.curve(run.loss_name).values
     validation = {depth: curve.values[-1] for depth, curve in run.validation().items() if curve.values}
     selected = {side: run.selected(side).values for side in run.gated_sides}

@@ -1,5 +1,6 @@
-"""A run's log as what a picture needs of it: curves over steps, and layers over steps."""
+"""What a run wrote while it trained, RUN/log.jsonl with a record per line, as curves and layers over steps."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from anydepth.errors import UserError
-from anydepth.evaluate.heat_maps import Grid
-from anydepth.evaluate.run_log import LOG, is_foreign, read_log
 
+LOG = "log.jsonl"
 FINISHED = "finished.json"
 Record = dict[str, Any]
+Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class StepCurve:
     """A value at some steps; what was not finite is left out."""
 
     steps: list[int]
     values: list[float]
 
     @classmethod
-    def of(cls, points: Iterable[tuple[int, float]]) -> "Curve":
+    def of(cls, points: Iterable[tuple[int, float]]) -> "StepCurve":
         finite = [(step, value) for step, value in points if math.isfinite(value)]
         return cls([step for step, _ in finite], [value for _, value in finite])
 
@@ -97,27 +98,29 @@ class TrainingRun:
     def loss_name(self) -> str:
         return "nll" if "nll" in self.train[0] else "loss"
 
-    def curve(self, key: str) -> Curve:
-        return Curve.of((record["step"], _number(record.get(key))) for record in self.train)
+    def curve(self, key: str) -> StepCurve:
+        return StepCurve.of((record["step"], _number(record.get(key))) for record in self.train)
 
-    def kl(self) -> Curve:
+    def kl(self) -> StepCurve:
         """The sum over the stacks, which may be logged apart."""
         parts = [
             [_number(value) for name, value in record.items() if name == "kl" or name.startswith("kl/")]
             for record in self.train
         ]
-        return Curve.of((record["step"], sum(found)) for record, found in zip(self.train, parts, strict=True) if found)
+        return StepCurve.of(
+            (record["step"], sum(found)) for record, found in zip(self.train, parts, strict=True) if found
+        )
 
-    def validation(self) -> dict[str, Curve]:
+    def validation(self) -> dict[str, StepCurve]:
         """By depth; with several language pairs their mean."""
         found = [(record["step"], _by_depth(record.get(self.loss_name))) for record in self.valid]
         names = dict.fromkeys(name for _, by_depth in found for name in by_depth)
-        return {name: Curve.of((step, by_depth.get(name, math.nan)) for step, by_depth in found) for name in names}
+        return {name: StepCurve.of((step, by_depth.get(name, math.nan)) for step, by_depth in found) for name in names}
 
-    def selected(self, side: str) -> Curve:
+    def selected(self, side: str) -> StepCurve:
         """How many layers are selected, the mean over language pairs."""
         counts = [(record["step"], _mapping(record, "layers_selected", side)) for record in self.train]
-        return Curve.of((step, fmean(map(_number, by_pair.values()))) for step, by_pair in counts if by_pair)
+        return StepCurve.of((step, fmean(map(_number, by_pair.values()))) for step, by_pair in counts if by_pair)
 
     def gradients(self) -> dict[str, LayersOverSteps]:
         """The gradient norms of each stack."""
@@ -148,6 +151,34 @@ class TrainingRun:
         return LayersOverSteps.of([(record["step"], mean) for record, mean in zip(records, means, strict=True)])
 
 
+def read_log(run: Path) -> list[Record]:
+    """The records in order. The last line may be torn: a run may be writing it, or have been killed over it."""
+    path = run / LOG
+    lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
+    records = []
+    for number, line in enumerate(lines, 1):
+        if math.isfinite(step_of(line)):
+            records.append(json.loads(line))
+        elif number < len(lines):
+            raise UserError(f"{path} is damaged in line {number}: that is no record of a run; remove the line")
+    return records
+
+
+def _is_foreign(run: Path) -> bool:
+    """Whether there is something, but neither a record nor the beginning of one."""
+    start = '{"kind": "'
+    text = (run / LOG).read_text("utf-8", "replace")
+    return text[: len(start)] != start[: len(text)]
+
+
+def step_of(line: str) -> float:
+    """Infinite for what is no record, such as a torn last line."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
 def read_run(label: str, run: Path) -> TrainingRun:
     if not run.exists():
         raise UserError(f"there is no run at {run}")
@@ -156,7 +187,7 @@ def read_run(label: str, run: Path) -> TrainingRun:
     found = TrainingRun.of(label, read_log(run))
     if found.train:
         return found
-    if is_foreign(run):
+    if _is_foreign(run):
         raise UserError(f"{run / LOG} is no log of a run: give the folder of a run")
     if found.diverged or (run / FINISHED).exists():
         raise UserError(f"{run} ended before its first log record: train again with a lower train.log_every")

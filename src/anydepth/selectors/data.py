@@ -23,10 +23,8 @@ from anydepth.data import Tokenizer, plan_epoch
 from anydepth.data.batching import WHOLE, Indices, Share
 from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
-from anydepth.evaluate.depth_table import TABLE, EveryDepth
-from anydepth.evaluate.every_depth import every_depth_of, what_is_done
-from anydepth.evaluate.likelihood import likelihood_every_depth
-from anydepth.evaluate.table_parts import joined
+from anydepth.evaluate.every_depth import TABLE, EveryDepth, join_tables, score_every_depth, what_is_done
+from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.infer.options import Progress
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
@@ -112,14 +110,14 @@ def translate_sample(
         made = run(work, translator, iter(left.values()), advance)
         for path, table in zip(left, made, strict=True):
             table.save(path)
-    whole = joined([EveryDepth.load(path) for path in pieces])
+    whole = join_tables([EveryDepth.load(path) for path in pieces])
     whole.save(folder)
     shutil.rmtree(pieces_folder(folder))
     return whole
 
 
 def translate_piece(translator: Translator, texts: Texts, progress: Progress, *, options: dict[str, Any]) -> EveryDepth:
-    return every_depth_of([translator], *texts, options, progress)
+    return score_every_depth([translator], *texts, options, progress)
 
 
 def add_likelihood(translator: Translator, table: EveryDepth, folder: Path, run: Runner = here) -> EveryDepth:

@@ -16,22 +16,31 @@ import numpy as np
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate, spread
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth, split_by_source, split_rows, take_rows
+from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.result import Conditions
-from anydepth.evaluate.table_parts import rows_of, rows_of_parts, split_by_source
-from anydepth.evaluate.thresholds import default_threshold, label_thresholds, value_thresholds
-from anydepth.evaluate.tradeoff import Outcome, TradeOff, seconds_at
-from anydepth.evaluate.tradeoff_curve import Curve
-from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, write_record, write_tradeoff_report
-from anydepth.evaluate.tradeoff_result import TradeoffResult, fixed_depths
-from anydepth.evaluate.tradeoff_timing import Timing, seconds_to_choose, time_choices, token_ids
-from anydepth.evaluate.tuning import tuned
+from anydepth.evaluate.render import write_report
+from anydepth.evaluate.report import Report
+from anydepth.evaluate.tradeoff import (
+    ChoiceOutcome,
+    ChoiceTiming,
+    TradeOff,
+    default_threshold,
+    label_thresholds,
+    seconds_at,
+    seconds_to_choose,
+    time_choices,
+    token_ids,
+    tune_selector,
+    value_thresholds,
+)
+from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, tradeoff_report, write_record
+from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.files import read_json
 from anydepth.infer.depths import why_no_selector
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
-from anydepth.progress import progress_bar, progress_console
+from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import Calibration, LengthCost, find, refuse_newer, save
 from anydepth.selectors.data import Sample, add_likelihood, pieces_folder, translate_sample
 from anydepth.selectors.learned import LearnedSelector, Point, save_selector
@@ -73,7 +82,7 @@ def check_model(translator: Translator) -> Path:
 
 @dataclass(frozen=True)
 class SelectorRun:
-    """A selector to be trained on `sample`, fine-tuned on `dev` if there is one, in `folder`."""
+    """A selector to be trained on `sample`, fine-tune_selector on `dev` if there is one, in `folder`."""
 
     translator: Translator
     sample: Sample
@@ -83,7 +92,7 @@ class SelectorRun:
     runner: Runner = here  # where sentences are translated at every depth
 
     def check(self) -> None:
-        parts = rows_of_parts(self.sample.sources, self.options.seed)
+        parts = split_rows(self.sample.sources, self.options.seed)
         if min(map(len, parts.values())) < FEWEST:
             raise UserError(
                 f"{len(self.sample):,} sentences are too few to train, validate and test on: give thousands"
@@ -93,7 +102,7 @@ class SelectorRun:
                 f"note: little can be learned or shown from {len(self.sample):,} sentences; give {ENOUGH:,} or more"
             )
 
-    def run(self, label: str) -> TradeoffResult:
+    def run(self, label: str) -> Report:
         """All of it: train, save the best selector in the model folder, write the report."""
         key = start_or_resume(self.folder, self._key)
         calibration = find_or_measure(self.translator, self.sample, self.options)
@@ -113,8 +122,9 @@ class SelectorRun:
         timing = _time(self.translator, saved, test, self.options.beam)
         sizes = {name: len(part) for name, part in parts.items()}
         result = self._result(label, sizes, contenders, best, saved, test, timing)
-        log.info(f"report: {write_tradeoff_report(result, self.folder, key)}")
-        return result
+        report = tradeoff_report(result, key)
+        log.info(f"report: {write_report(report, self.folder, RECORD)}")
+        return report
 
     @property
     def _key(self) -> dict[str, Any]:
@@ -166,7 +176,7 @@ class SelectorRun:
         best: "Contender",
         saved: LearnedSelector,
         test: "HeldOut",
-        timing: Timing,
+        timing: ChoiceTiming,
     ) -> TradeoffResult:
         translator, sample, tradeoff = self.translator, self.sample, test.tradeoff
         depths = [translator.menu[name].subnetwork for name in tradeoff.table.depths]
@@ -247,21 +257,20 @@ def find_or_measure(translator: Translator, sample: Sample, options: SelectOptio
         batch_size=options.batch_size,
         source_name=sample.name,
         reference_name=sample.reference_name,
-        console=progress_console(),
     )
     log.info(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
     return calibration
 
 
 def _without_held_out(dev: EveryDepth, parts: dict[str, EveryDepth]) -> EveryDepth:
-    """Without the sentences that the selector is validated and tested on: it must not be tuned to those."""
+    """Without the sentences that the selector is validated and tested on: it must not be tune_selector to those."""
     held_out = {*parts["valid"].sources, *parts["test"].sources}
     kept = [row for row, source in enumerate(dev.sources) if source not in held_out]
     if len(kept) < len(dev):
         log.info(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
     if not kept:
         raise UserError("all sentences to fine-tune on are among those to test on: give others (dev_source)")
-    return rows_of(dev, kept)
+    return take_rows(dev, kept)
 
 
 def relative_costs(calibration: Calibration, depths: Sequence[str], menu: DepthMenu) -> tuple[LengthCost, ...]:
@@ -291,7 +300,7 @@ class HeldOut:
     def lengths(self) -> list[int]:
         return [len(source) for source in self.sources]
 
-    def outcomes(self, selector: LearnedSelector, thresholds: Sequence[float], overhead: float) -> list[Outcome]:
+    def outcomes(self, selector: LearnedSelector, thresholds: Sequence[float], overhead: float) -> list[ChoiceOutcome]:
         scores_nk = selector.scores(self.sources)
         chosen = {threshold: selector.pick(scores_nk, self.lengths, threshold) for threshold in thresholds}
         return [self.tradeoff.outcome(chosen_n, threshold, overhead) for threshold, chosen_n in chosen.items()]
@@ -312,10 +321,10 @@ class Contender:
     """One kind of selector: a network for each seed, the best of them on the validation part first; its two curves."""
 
     networks: tuple[LearnedSelector, ...]
-    valid: Curve
-    test: Curve
-    valid_outcomes: tuple[Outcome, ...]  # of the first network
-    test_outcomes: tuple[Outcome, ...]
+    valid: SelectorCurve
+    test: SelectorCurve
+    valid_outcomes: tuple[ChoiceOutcome, ...]  # of the first network
+    test_outcomes: tuple[ChoiceOutcome, ...]
 
     @classmethod
     def measure(cls, fitted: Sequence[tuple[LearnedSelector, float]], valid: HeldOut, test: HeldOut) -> "Contender":
@@ -325,7 +334,7 @@ class Contender:
         if kind != "labels":
             with progress_bar(f"tuning ({kind})", len(networks)) as advance:
                 for number, network in enumerate(networks):
-                    networks[number] = tuned(network, valid.sources, valid.tradeoff)
+                    networks[number] = tune_selector(network, valid.sources, valid.tradeoff)
                     advance(1)
         overhead = seconds_to_choose(networks[0], test.sources[:CHOICES_TIMED])
         thresholds = valid.thresholds(networks[0])
@@ -334,8 +343,8 @@ class Contender:
         )
         return cls(
             tuple(networks),
-            Curve.of_seeds(kind, on_valid, overhead),
-            Curve.of_seeds(kind, on_test, overhead),
+            SelectorCurve.from_seeds(kind, on_valid, overhead),
+            SelectorCurve.from_seeds(kind, on_test, overhead),
             tuple(on_valid[0]),
             tuple(on_test[0]),
         )
@@ -349,7 +358,7 @@ class Contender:
         return self.networks[0].with_threshold(threshold).with_points(points)
 
 
-def _time(translator: Translator, selector: LearnedSelector, test: HeldOut, beam: int) -> Timing:
+def _time(translator: Translator, selector: LearnedSelector, test: HeldOut, beam: int) -> ChoiceTiming:
     table = test.tradeoff.table
     texts = [table.sources[i] for i in spread(range(len(table)), TIMED_SENTENCES)]
-    return time_choices(translator, selector, texts, table.depths[0], beam=beam, console=progress_console())
+    return time_choices(translator, selector, texts, table.depths[0], beam=beam)

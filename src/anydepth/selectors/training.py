@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
-from anydepth.evaluate.depth_table import EveryDepth
+from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.files import only_process, write_atomically
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar

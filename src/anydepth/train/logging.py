@@ -15,7 +15,7 @@ from tensorboardX import SummaryWriter
 from torch import nn
 
 from anydepth.errors import UserError
-from anydepth.evaluate.run_log import LOG, step_of
+from anydepth.evaluate.training_run import LOG, step_of
 from anydepth.files import write_atomically
 from anydepth.model.stack import Stack
 from anydepth.objectives.base import Loss

@@ -13,10 +13,8 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.data import Batch, Tokenizer
 from anydepth.data.corpus import Pair
 from anydepth.depth import DepthMenu
-from anydepth.evaluate.accuracy import accuracy_of
-from anydepth.evaluate.likelihood import mean_nll
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.perplexity import perplexity_of
+from anydepth.evaluate.perplexity import accuracy_of, mean_nll, perplexity_of
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.word_depths.table import TokenDepths

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from constructed_sweeps import SOURCES, measurement, result_of, single, with_holes
@@ -11,11 +12,12 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from anydepth.errors import UserError
-from anydepth.evaluate import plots
+from anydepth.evaluate.figures import draw
 from anydepth.evaluate.measurement import ModelSweep
-from anydepth.evaluate.report import barely_worse_trade, fastest_trade, write_report
-from anydepth.evaluate.result import SweepResult
-from anydepth.evaluate.table import print_table
+from anydepth.evaluate.render import to_terminal
+from anydepth.evaluate.render import write_report as write
+from anydepth.evaluate.sweep import SweepResult
+from anydepth.evaluate.sweep_report import barely_worse_trade, fastest_trade, sweep_report
 
 VOID = {"meta", "img", "br", "link"}
 
@@ -69,16 +71,28 @@ def pixels(png: bytes) -> tuple[int, ...]:
     return shape
 
 
+def write_report(result: SweepResult, folder: Path) -> Path:
+    return write(sweep_report(result), folder, "sweep.json")
+
+
+def print_table(result: SweepResult, console: Console) -> None:
+    to_terminal(sweep_report(result), console)
+
+
 def test_every_picture_draws(result: SweepResult) -> None:
-    for draw in (plots.bleu_maps, plots.time_maps, plots.quality_time):
-        height, width, _ = pixels(draw(result.models))
+    for figure in sweep_report(result).figures():
+        png, svg = draw(figure)
+        height, width, _ = pixels(png)
         assert height >= 300
         assert width >= 500
+        assert "<title>" in svg
 
 
-def test_same_data_gives_the_same_picture() -> None:
-    models = RESULTS["holes"].models
-    assert plots.quality_time(models) == plots.quality_time(models)
+def test_points_and_cells_say_their_values() -> None:
+    (points, bleu, time) = (draw(figure)[1] for figure in sweep_report(RESULTS["single"]).figures())
+    assert "<title>vanilla 6-6: 100.00 BLEU, 500.0 ms</title>" in points
+    assert "<title>6-6: 100.0 BLEU</title>" in bleu
+    assert "<title>6-6: 500.0 ms</title>" in time
 
 
 def test_page_is_whole_and_needs_nothing_from_outside(result: SweepResult, tmp_path: Path) -> None:
@@ -87,9 +101,9 @@ def test_page_is_whole_and_needs_nothing_from_outside(result: SweepResult, tmp_p
     assert "http://" not in page
     assert "https://" not in page
     for name, value in parsed.attributes:
-        if name in ("src", "href"):
+        if name in ("src", "href"):  # a mark within a chart, or a file of the folder
             assert value is not None
-            assert value.startswith("data:image/png;base64,")
+            assert value.startswith("#") or (tmp_path / unquote(value)).is_file()
     for label in result.labels:
         assert label in parsed.text
     for signature in result.signatures.values():
@@ -106,7 +120,7 @@ def test_sentences_cannot_become_markup(tmp_path: Path) -> None:
 
 def test_front_is_marked_in_text(tmp_path: Path) -> None:
     page = write_report(RESULTS["holes"], tmp_path).read_text("utf-8")
-    marked = re.findall(r"<td>(\d-\d)</td>\s*<td>★</td>", page)
+    marked = re.findall(r'<td class="left">(\d-\d)</td>(?:<td>[^<]*</td>)*<td>★</td>', page)
     assert marked == ["1-1", "2-1", "2-2"]
 
 
@@ -115,7 +129,8 @@ def test_files_of_the_folder(tmp_path: Path) -> None:
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     depths = ("1-1", "1-2", "2-1", "2-2", "3-1")
     outputs = {f"outputs/{stem}.{depth}.txt" for stem in ("runs_a", "runs_a-2") for depth in depths}
-    pictures = {"bleu.png", "time.png", "quality-time.png", "difference-runs_a-2.png"}
+    pictures = {f"{name}-{stem}.png" for name in ("bleu", "time") for stem in ("runs_a", "runs_a-2")}
+    pictures |= {"quality-time.png", "difference-runs_a-2.png"}
     assert names == outputs | pictures | {"index.html", "sweep.json"}
     assert (tmp_path / "outputs/runs_a-2.2-2.txt").read_text("utf-8").splitlines() == list(SOURCES)
     assert json.loads((tmp_path / "sweep.json").read_text("utf-8"))["comparison"]["wins"]["runs/a"] == 1
@@ -164,14 +179,56 @@ def test_tables_fit_and_are_plain_in_a_pipe(result: SweepResult, width: int) -> 
     text = stream.getvalue()
     assert "\x1b" not in text
     assert "…" not in text
-    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    tables = [line for line in text.splitlines() if re.match(r"(depth |n \\|\d-\d |\d +\d|mean)", line)]
+    assert all(len(line.rstrip()) <= width for line in tables)
     for model in result.models:
         for one in model.measurements:
-            star = r"\s+\*" if one.depth in model.front_depths else r""
+            star = r"\s+★" if one.depth in model.front_depths else r""
             assert re.search(rf"^{one.depth}\s+{one.bleu:.2f}\s.*%{star}\s*$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_line_fits_a_terminal(result: SweepResult, width: int) -> None:
+    stream = io.StringIO()
+    print_table(result, Console(file=stream, width=width, force_terminal=True, no_color=True))
+    text = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
 
 
 def test_brackets_in_a_label_are_no_markup() -> None:
     stream = io.StringIO()
     print_table(result_of(single("model [bold]")), Console(file=stream, width=100))
     assert "model [bold]" in stream.getvalue()
+
+
+def test_unsteady_or_disturbed_times_are_doubted_everywhere(tmp_path: Path) -> None:
+    steady = RESULTS["holes"]
+    assert steady.doubt is None
+    first, *others = steady.models[0].measurements
+    unsteady = replace(first, seconds_of_passes=(1.0, 0.9, 1.4))
+    disturbed = replace(
+        steady,
+        models=(ModelSweep("tied", (unsteady, *others)),),
+        conditions=replace(steady.conditions, other_load=1000.0),
+    )
+    doubt = (
+        "Do not trust these times: other programs kept 1000.0 cores busy and passes over 1 of 5 depths differ by up "
+    )
+    doubt += "to 50%."
+    assert disturbed.doubt == doubt
+    assert disturbed.to_json()["doubt"] == doubt
+    assert doubt in write_report(disturbed, tmp_path).read_text("utf-8")
+    stream = io.StringIO()
+    print_table(disturbed, Console(file=stream, width=300))
+    assert doubt in stream.getvalue()
+
+
+def test_engine_compute_type_and_threads_are_named(tmp_path: Path) -> None:
+    result = RESULTS["holes"]
+    native = replace(result, conditions=replace(result.conditions, engine="native"))
+    stream = io.StringIO()
+    print_table(native, Console(file=stream, width=300))
+    for text in (stream.getvalue(), write_report(native, tmp_path).read_text("utf-8")):
+        assert "native engine, int8, cpu, 2 threads" in text
+    assert replace(result.conditions, engine="ctranslate2 int8").engines.startswith("ctranslate2 engine, int8")
+    assert result.conditions.engines.startswith("torch engine, float32")

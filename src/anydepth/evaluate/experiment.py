@@ -1,0 +1,255 @@
+"""What experiments on models that translate have in common: families of models, conditions, the load of the machine."""
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from anydepth.depth import DepthMenu, MenuEntry
+from anydepth.depth.assignment import assign, make_menu
+from anydepth.errors import UserError
+from anydepth.evaluate.report import Details, Terms
+from anydepth.infer.translator import Translator
+
+Families = dict[str, tuple[Translator, ...]]
+COMPUTE_TYPES = {"torch": "float32", "native": "int8", "ctranslate2": "float32"}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a test set is translated, and what its files are called in a report."""
+
+    beam: int = 1
+    length_penalty: float = 0.6
+    batch_size: int = 32
+    cut_long: bool = False
+    source_name: str = ""
+    reference_name: str = ""
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """As the translator takes them."""
+        return {name: value for name, value in asdict(self).items() if not name.endswith("_name")}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How it was measured. Files go by their bare names, so that a report can be shown to anyone."""
+
+    source_file: str
+    reference_file: str
+    lines: int
+    beam: int
+    length_penalty: float
+    batch_size: int
+    cut_long: bool
+    repeats: int
+    device: str
+    threads: int
+    machine: str
+    date: str
+    versions: dict[str, str]
+    engine: str = "torch"
+    forced: str | None = None  # the strategy whose depths were measured in place of the models' own
+    other_load: float | None = None  # cores that other programs kept busy meanwhile, where it is known
+
+    @classmethod
+    def here(
+        cls,
+        translators: Iterable[Translator],
+        sources: Sequence[str],
+        source_name: str,
+        reference_name: str,
+        **options: Any,
+    ) -> "Conditions":
+        """With what this machine and this moment say of themselves."""
+        every = list(translators)
+        devices = dict.fromkeys(str(next(one.model.parameters()).device) for one in every)
+        return cls(
+            source_file=Path(source_name).name,
+            reference_file=Path(reference_name).name,
+            lines=len(sources),
+            device=", ".join(devices),
+            threads=max(one.engine.threads for one in every),
+            engine=", ".join(dict.fromkeys(one.engine.name for one in every)),
+            machine=platform.machine(),
+            date=now(),
+            versions=versions(),
+            **options,
+        )
+
+    @property
+    def test_set(self) -> str:
+        """Such as "40 sentences of test.fr"."""
+        of_file = f" of {self.source_file}" if self.source_file else ""
+        return f"{counted(self.lines, 'sentence')}{of_file}"
+
+    @property
+    def engines(self) -> str:
+        """What ran, such as "native engine, int8, cpu, 2 threads"."""
+        named = []
+        for one in self.engine.split(", "):
+            name, _, compute_type = one.partition(" ")
+            named.append(f"{name} engine, {compute_type or COMPUTE_TYPES.get(name, 'float32')}")
+        return f"{' and '.join(named)}, {self.device}, {counted(self.threads, 'thread')}"
+
+    @property
+    def search(self) -> str:
+        cut = ", long sources cut" if self.cut_long else ""
+        return f"beam {self.beam}, length penalty {self.length_penalty}, batches of {self.batch_size}{cut}"
+
+    @property
+    def lead(self) -> str:
+        return f"{self.test_set}, beam {self.beam}, batches of {self.batch_size}; {self.engines}; {self.date[:10]}"
+
+    @property
+    def is_machine_busy(self) -> bool:
+        """Whether other programs left fewer cores than the engine has threads."""
+        free = (os.cpu_count() or 1) - (self.other_load or 0)
+        return free < self.threads - 0.25
+
+    def details(self, signatures: Mapping[str, str], more: Mapping[str, str]) -> Details:
+        """For the end of a report; `more` is what this experiment has to say besides."""
+        pairs = {
+            "test set": f"{' and '.join(filter(None, (self.source_file, self.reference_file))) or 'unnamed'}, "
+            f"{counted(self.lines, 'line')}",
+            "search": self.search,
+            **more,
+            "engine": self.engines,
+            "machine": self.machine,
+            **{f"{name} signature": text for name, text in signatures.items()},
+            "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
+            "date": self.date,
+        }
+        return Details("How this was measured", [Terms(list(pairs.items()))])
+
+
+class OtherLoad:
+    """Measures, from its making on, how many cores other programs keep busy. Only Linux says."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def cores(self) -> float | None:
+        busy, own, wall = (after - before for before, after in zip(self._start, self._now(), strict=True))
+        return max(0.0, busy - own) / wall if busy > 0 and wall > 0 else None
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds: of all cores, of this process, of the clock."""
+        try:
+            fields = Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()[1:9]
+            user, nice, system, _idle, _waiting, irq, soft, steal = map(int, fields)
+            busy = (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            busy = 0.0
+        return busy, time.process_time(), time.perf_counter()
+
+
+@dataclass
+class Job:
+    """One depth of one model, and what its passes over the test set have given so far."""
+
+    label: str
+    translator: Translator
+    entry: MenuEntry
+    seconds: list[float] = field(default_factory=list)
+    outputs: tuple[str, ...] = ()
+    output_tokens: int = 0
+
+    @property
+    def layers(self) -> tuple[int, int]:
+        return len(self.entry.subnetwork.encoder), len(self.entry.subnetwork.decoder)
+
+
+def make_families(translators: Mapping[str, Translator | Sequence[Translator]], force: str | None = None) -> Families:
+    """A lone model is a family of one. With `force`, all have that strategy's depths, and labels that say so."""
+    families = {label: (one,) if isinstance(one, Translator) else tuple(one) for label, one in translators.items()}
+    if not families or not all(families.values()):
+        raise UserError("give at least one model to evaluate")
+    if force is None:
+        return families
+    return {f"{label} (forced {force})": (_forced(label, members, force),) for label, members in families.items()}
+
+
+def make_jobs(families: Families, depths: Sequence[str] | None = None) -> list[Job]:
+    """All depths, or `depths` alone, of each family in the order of its menu, or of `depths`."""
+    wanted = None if depths is None else list(dict.fromkeys(depths))
+    menus = {label: _menu(members) for label, members in families.items()}
+    known = {name for menu in menus.values() for name in menu.names}
+    jobs = []
+    for label, menu in menus.items():
+        names = menu.names if wanted is None else [name for name in wanted if name in menu.names]
+        unknown = [name for name in wanted or [] if name not in known]
+        # The menu itself refuses what no model has, and the first wish if this model has none of them.
+        refused = unknown or (wanted if wanted and not names else [])
+        jobs += [_job(label, families[label], menu[name].name) for name in [*refused, *names]]
+    if not jobs:
+        raise UserError("there are no depths to measure: name at least one, or none to measure them all")
+    return jobs
+
+
+def check_paired(sources: Sequence[str], references: Sequence[str]) -> None:
+    if len(sources) != len(references):
+        raise UserError(
+            f"the source has {len(sources)} lines but the reference has {len(references)}: "
+            "give two files that correspond line by line"
+        )
+    if not any(source.strip() for source in sources):
+        raise UserError("there are no lines to translate: give a source and a reference file with text")
+
+
+def check_repeats(repeats: int) -> None:
+    if repeats < 1:
+        raise UserError(f"{repeats} passes measure nothing: give 1 or more")
+
+
+def counted(count: int, what: str) -> str:
+    """Such as "1 line" or "2,000 lines"."""
+    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("anydepth", "torch", "sacrebleu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _forced(label: str, members: tuple[Translator, ...], strategy: str) -> Translator:
+    """The same weights, at depths for which they may not have been trained."""
+    if len(members) > 1:
+        raise UserError(f"{label} is a family, and forced depths of its members would overlap: force single models")
+    config = members[0].model.config
+    forced = copy(members[0])
+    encoder, decoder = assign(strategy, config.encoder_layers), assign(strategy, config.decoder_layers)
+    forced.menu = make_menu(encoder.chosen, decoder.chosen)
+    return forced
+
+
+def _menu(members: Sequence[Translator]) -> DepthMenu:
+    entries: Iterable[MenuEntry] = [entry for member in members for entry in member.menu]
+    if len(members) > 1:
+        entries = sorted(entries, key=lambda entry: (len(entry.subnetwork.encoder), len(entry.subnetwork.decoder)))
+    return DepthMenu(entries)
+
+
+def _job(label: str, members: Sequence[Translator], depth: str) -> Job:
+    owners = [member for member in members if depth in member.menu.names]
+    if len(owners) > 1:
+        one, other = (str(owner.folder or "a model") for owner in owners[:2])
+        raise UserError(f"{label}: {one} and {other} both have depth {depth}: keep one of the two in the family")
+    return Job(label, owners[0], owners[0].menu[depth])

@@ -1,0 +1,313 @@
+"""Charts in the house style: drawn once with matplotlib, as a PNG on white and as an SVG in the colours of a page.
+
+A drawing uses INK, SOFT, LINE, PAPER and SERIES for whatever should follow the reader's light or dark theme: in the
+SVG they become the page's CSS variables. Other colours, such as those of a colour map, stay as they are.
+"""
+
+import io
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from xml.etree import ElementTree
+
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
+
+from anydepth.evaluate.report import Figure
+
+DPI = 150
+LETTERS_IN_LEGEND = 60
+LETTERS_PER_INCH = 9  # of a title
+INK, SOFT, LINE, PAPER = "#22262b", "#5b6571", "#d9dde2", "#fefefe"
+# Okabe and Ito's colours, told apart with any kind of colour vision; the shapes are for print.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+SHAPES = ("o", "s", "^", "D", "v", "P")
+ON_DARK, ON_LIGHT = "#ffffff", "#111418"  # letters on a colour of a map, whatever the theme
+
+_VARIABLES = {INK: "--ink", SOFT: "--soft", LINE: "--line", PAPER: "--card"} | {
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
+}
+_STYLE = {
+    "text.color": INK,
+    "text.parse_math": False,  # names are not formulas
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+}
+_TIP = "tip:"
+
+Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+def draw(figure: Figure) -> tuple[bytes, str]:
+    """The PNG and the SVG, the latter to stand within a page. The same data give the same bytes."""
+    with rc_context(_STYLE | {"svg.hashsalt": figure.name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may have letters that the font has not
+        canvas = Canvas(figsize=figure.size, dpi=DPI, layout="compressed", facecolor="none")
+        FigureCanvasAgg(canvas)
+        figure.draw(canvas)
+        png, svg = io.BytesIO(), io.BytesIO()
+        canvas.savefig(png, format="png", facecolor="white", metadata={"Software": None})
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        canvas.savefig(svg, format="svg", transparent=True, metadata=nothing)
+    return png.getvalue(), _for_page(svg.getvalue(), figure.title)
+
+
+def with_tip(artist: Any, tip: str) -> Any:
+    """Let the chart on the page say `tip` where the pointer rests on this artist."""
+    artist.set_gid(_TIP + tip)
+    return artist
+
+
+def tip_points(axes: Axes, x: Sequence[float], y: Sequence[float], tips: Sequence[str], size: float = 12) -> None:
+    """Spots without colour that say a tip each, for the points of a curve."""
+    for one_x, one_y, tip in zip(x, y, tips, strict=True):
+        (spot,) = axes.plot([one_x], [one_y], "o", markersize=size, alpha=0, zorder=9, label="_nolegend_")
+        with_tip(spot, tip).set_in_layout(False)
+
+
+def legend_below(canvas: Canvas, entries: Axes | Mapping[str, Artist], columns: int = 3) -> None:
+    """A legend below the chart: of what has a label there, or of these entries.
+
+    The texts are set last: matplotlib would leave out a label that begins with _.
+    """
+    if isinstance(entries, Axes):
+        entries = dict(zip(*reversed(entries.get_legend_handles_labels()), strict=True))
+    handles, columns = list(entries.values()), min(len(entries), columns)
+    labels = ["-"] * len(handles)
+    drawn = canvas.legend(handles, labels, loc="outside lower center", ncols=max(columns, 1), fontsize=9)
+    for text, label in zip(drawn.get_texts(), entries, strict=True):
+        text.set_text(shortened(label, LETTERS_IN_LEGEND))
+
+
+def shortened(text: str, letters: int) -> str:
+    """Without its middle, if it is longer: the end says what is special."""
+    text = " ".join(text.split())
+    return text if len(text) <= letters else f"{text[: letters // 2]}…{text[-(letters // 2 - 1) :]}"
+
+
+@dataclass(frozen=True)
+class PointName:
+    """A name beside a point of a chart; `minor` names are smaller and paler."""
+
+    text: str
+    x: float
+    y: float
+    colour: str = INK
+    minor: bool = False
+
+
+def name_points(
+    canvas: Canvas, axes: Axes, names: Sequence[PointName], keep_clear: Sequence[tuple[float, float]]
+) -> None:
+    """Write each name in a free place around its point, or not at all; the first ones have the choice.
+
+    No name covers another, nor the places of `keep_clear`: points, and some along the lines.
+    """
+    canvas.draw_without_rendering()  # settles the layout, and with it where the points are
+    renderer = FigureCanvasAgg(canvas).get_renderer()
+    places = axes.transData.transform(keep_clear) if keep_clear else ()
+    taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in places]
+    for name in names:
+        for dx, dy in ((-6, 6), (7, -6), (7, 6), (-6, -6), (0, 9), (0, -10), (-9, 0), (0, -20), (0, 18)):
+            note = axes.annotate(
+                name.text,
+                (name.x, name.y),
+                (dx, dy),
+                textcoords="offset points",
+                ha="center" if dx == 0 else "right" if dx < 0 else "left",
+                va="top" if dy < 0 else "bottom",
+                fontsize=7 if name.minor else 9,
+                alpha=0.8 if name.minor else 1.0,
+                color=name.colour,
+                zorder=7,
+                path_effects=outlined(),
+            )
+            box = note.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken) and box.x1 <= axes.bbox.x1:
+                taken.append(box)
+                break
+            note.remove()
+
+
+def outlined(width: float = 2.5) -> list[Any]:
+    """Path effects that keep letters legible on lines and points."""
+    return [withStroke(linewidth=width, foreground=PAPER)]
+
+
+class HasDepths(Protocol):
+    """Encoder depths and decoder depths."""
+
+    @property
+    def rows(self) -> list[int]: ...
+
+    @property
+    def columns(self) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The encoder depths (down) and decoder depths (across) of a heat map."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @classmethod
+    def around(cls, models: Iterable[HasDepths]) -> "Frame":
+        """Wide enough for every one of them."""
+        models = list(models)
+        rows = sorted({n for model in models for n in model.rows})
+        return cls(tuple(rows), tuple(sorted({m for model in models for m in model.columns})))
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """In inches: cells of one size whatever the menu, within reason."""
+        width = 1.0 + 0.62 * len(self.columns)
+        height = max(2.0, 1.0 + 0.52 * len(self.rows))
+        return min(max(width, 4.2), 12.0), min(height, 12.0)
+
+    def fill(self, value: Callable[[int, int], float | None]) -> Grid:
+        """n x m values; NaN where there is no such depth."""
+        cells = [[value(n, m) for m in self.columns] for n in self.rows]
+        return np.array([[math.nan if cell is None else cell for cell in row] for row in cells])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a heat map colours and writes its numbers. `unit` follows them in the tips."""
+
+    cmap: str
+    low: float
+    high: float
+    number: str = "{:.1f}"
+    unit: str = ""
+
+    @classmethod
+    def over(cls, grids: Iterable[Grid], cmap: str, unit: str = "", low: float | None = None) -> "Scale":
+        """One for several maps, so that a colour means the same in each."""
+        values = np.concatenate([grid[~np.isnan(grid)] for grid in grids])
+        low, high = float(values.min()) if low is None else low, float(values.max())
+        if low == high:  # one entry: a scale needs two ends
+            low, high = low - 0.5, high + 0.5
+        return cls(cmap, low, high, "{:.1f}" if high < 1000 else "{:.0f}", unit)
+
+
+def depth_map(
+    name: str, title: str, frame: Frame, grid: Grid, scale: Scale, *, boxed: Grid | None = None, caption: str = ""
+) -> Figure:
+    """A heat map over n x m with its number in each cell; the cells where `boxed` is 1 have a frame."""
+
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        names = [[f"{n}-{m}" for m in frame.columns] for n in frame.rows]
+        draw_cells(axes, grid, scale, names)
+        axes.set_xticks(range(len(frame.columns)), [str(m) for m in frame.columns])
+        axes.set_yticks(range(len(frame.rows)), [str(n) for n in frame.rows])
+        axes.set_xlabel("decoder layers m")
+        axes.set_ylabel("encoder layers n")
+        axes.set_title(textwrap.fill(title, int(LETTERS_PER_INCH * frame.size[0])))
+        for row, column in np.argwhere(boxed == 1) if boxed is not None else ():
+            box = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=ON_LIGHT, linewidth=1.8)
+            box.set_path_effects([withStroke(linewidth=4, foreground=ON_DARK)])
+            axes.add_patch(box)
+
+    return Figure(name, title, drawing, caption, frame.size)
+
+
+def draw_cells(axes: Axes, grid: Grid, scale: Scale, names: Sequence[Sequence[str]], *, write: bool = True) -> None:
+    """Coloured cells, each with its number (unless there are too many to `write`) and a tip; none where it is NaN."""
+    colours = colormaps[scale.cmap](Normalize(scale.low, scale.high)(grid))
+    for (row, column), value in np.ndenumerate(grid):
+        if math.isnan(value):
+            continue
+        red, green, blue, _ = colours[row, column]
+        patch = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=(red, green, blue), linewidth=0)
+        text = scale.number.format(value)
+        axes.add_patch(with_tip(patch, f"{names[row][column]}: {text} {scale.unit}".strip()))
+        if write:
+            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
+            letters = axes.text(column, row, text, ha="center", va="center", fontsize=10)
+            letters.set_color(ON_DARK if is_dark else ON_LIGHT)
+    axes.set_xlim(-0.5, grid.shape[1] - 0.5)
+    axes.set_ylim(grid.shape[0] - 0.5, -0.5)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def level_colours(levels: int) -> list[tuple[str, str]]:
+    """Ground and letters of each level, 1 to `levels`, under its number; 0 has none.
+
+    Light to dark: as good in grey, and with any kind of colour vision.
+    """
+    found = [("transparent", "inherit")]
+    for level in range(levels):
+        red, green, blue, _ = colormaps["viridis_r"](0.92 * level / max(levels - 1, 1))
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+        is_dark = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.22
+        ground = "#" + "".join(f"{round(255 * part):02x}" for part in (red, green, blue))
+        found.append((ground, ON_DARK if is_dark else ON_LIGHT))
+    return found
+
+
+def _for_page(svg: bytes, title: str) -> str:
+    """Without namespaces, sizes, fonts and colours of its own; tips as titles, which browsers show."""
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():  # within HTML they are known without a namespace
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    for name in ("width", "height"):
+        root.attrib.pop(name, None)
+    root.set("role", "img")
+    root.set("aria-label", title)
+    for metadata in root.findall("metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        identity = element.get("id", "")
+        if identity.startswith(_TIP):
+            tip = ElementTree.Element("title")
+            tip.text = identity.removeprefix(_TIP)
+            element.insert(0, tip)
+        if element.tag == "g" and identity:
+            del element.attrib["id"]  # several figures of a page would have the same
+        for name in ("style", "fill", "stroke"):
+            if name in element.attrib:
+                element.set(name, _themed(element.attrib[name]))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _themed(style: str) -> str:
+    style = re.sub(r"font: (bold |700 )?(?:\w+ )*?([\d.]+px) [^;]*", _font, style)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda found: _variable(found[0]), style)
+
+
+def _font(found: re.Match[str]) -> str:
+    return f"font-size: {found[2]}" + ("; font-weight: bold" if found[1] else "")
+
+
+def _variable(colour: str) -> str:
+    name = _VARIABLES.get(colour)
+    return colour if name is None else f"var({name})"
