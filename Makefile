@@ -1,5 +1,6 @@
 # make demo    the model in the box translates; then a small one is trained from nothing, and every depth of both measured
 # make test    installs and runs the linters and the tests
+# make docs    builds the site from docs/ into site/
 # make bench   the benchmarks of benchmarks/, side by side with their peers
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --no-compile -c constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -54,6 +55,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tied_multi.py
