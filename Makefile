@@ -58,7 +58,7 @@ lint: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tied_multi.py

@@ -1,6 +1,6 @@
-"""What the site generates from the code: the annotated tree, the commands and the shipped recipes.
+"""What the site generates from the code: the annotated tree, the commands, the shipped recipes.
 
-A page says where each goes by a comment of its own: <!-- tree -->, <!-- commands -->, <!-- recipes -->.
+A page says where each goes by a comment such as <!-- tree -->.
 """
 
 import ast
@@ -53,7 +53,9 @@ def annotated_tree() -> str:
         files = sorted(path for path in room.glob("*.py") if path.name != "__init__.py")
         lines += ["", f"### `{room.relative_to(PACKAGE)}/`", "", describe_module(room / "__init__.py") + "."]
         lines += _files(files, describe_module)
-    core = sorted(path for path in CORE.rglob("*") if path.suffix in {".h", ".cpp", ".inl"} and "tests" not in path.parts)
+    core = sorted(
+        path for path in CORE.rglob("*") if path.suffix in {".h", ".cpp", ".inl"} and "tests" not in path.parts
+    )
     lines += ["", "### `csrc/`", "", "The C++ core of the native engine."]
     lines += _files(core, lambda path: describe_core_file(path) or f"implements `{path.with_suffix('.h').name}`")
     return "\n".join(lines)
@@ -79,7 +81,15 @@ def command_reference() -> str:
 
     lines: list[str] = []
     for words, command in _verbs(typer.main.get_command(app)):
-        lines += ["", f"## {' '.join(words)}", "", _help(command.help), "", "| argument or option | meaning |", "| --- | --- |"]
+        lines += [
+            "",
+            f"## {' '.join(words)}",
+            "",
+            _help(command.help),
+            "",
+            "| argument or option | meaning |",
+            "| --- | --- |",
+        ]
         for parameter in command.params:
             if getattr(parameter, "hidden", False) or parameter.name == "help":
                 continue
@@ -97,7 +107,18 @@ def shipped_recipes() -> str:
     return "\n".join(lines)
 
 
-GENERATED = {"tree": annotated_tree, "commands": command_reference, "recipes": shipped_recipes}
+def contributing() -> str:
+    """CONTRIBUTING.md without its heading, with links that hold inside docs."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("\n", 1)[1]
+    return re.sub(r"\[docs/(.*?)\]\(docs/(.*?)\)", r"[\1](\2)", text)
+
+
+GENERATED = {
+    "contributing": contributing,
+    "tree": annotated_tree,
+    "commands": command_reference,
+    "recipes": shipped_recipes,
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
