@@ -113,12 +113,31 @@ def contributing() -> str:
     return re.sub(r"\[docs/(.*?)\]\(docs/(.*?)\)", r"[\1](\2)", text)
 
 
+def public_api() -> str:
+    """A reference section for every name that `anydepth` exports, by mkdocstrings."""
+    module = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in module.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    first = ("Translator", "Classifier", "load", "train")
+    shown = sorted(
+        (name for name in names if not name.startswith("_")), key=lambda name: (name not in first, name[0].islower())
+    )
+    return "\n\n".join(f"::: anydepth.{name}" for name in shown)
+
+
 GENERATED = {
+    "api": public_api,
     "contributing": contributing,
     "tree": annotated_tree,
     "commands": command_reference,
     "recipes": shipped_recipes,
 }
+
+
+STACKED = {"recipe-keys.md", "reference/commands.md", "architecture.md"}  # pages whose tables of names stack on phones
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -128,3 +147,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         if marker in markdown:
             markdown = markdown.replace(marker, generate())
     return markdown
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Called by MkDocs with the page's HTML."""
+    return f'<div class="stacked">{html}</div>' if page.file.src_uri in STACKED else html
