@@ -114,18 +114,23 @@ def contributing() -> str:
 
 
 def public_api() -> str:
-    """A reference section for every name that `anydepth` exports, by mkdocstrings."""
+    """A section for every name that `anydepth` exports, by mkdocstrings; `anydepth.train` is a folder to that."""
     module = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
     (names,) = (
         ast.literal_eval(node.value)
         for node in module.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    first = ("Translator", "Classifier", "load", "train")
-    shown = sorted(
-        (name for name in names if not name.startswith("_")), key=lambda name: (name not in first, name[0].islower())
-    )
-    return "\n\n".join(f"::: anydepth.{name}" for name in shown)
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    sections = []
+    for name in sorted(names, key=lambda name: ("Translator", "Classifier", "load", "train", name).index(name)):
+        if name in functions and (PACKAGE / name).is_dir():
+            head = ast.get_source_segment((PACKAGE / "__init__.py").read_text("utf-8"), functions[name]) or ""
+            stop = head.index('"""', head.index('"""') + 3) + 3
+            sections.append(f"## {name}\n\n```text\n{head[:stop]}\n```")
+        elif not name.startswith("_"):
+            sections.append(f"::: anydepth.{name}")
+    return "\n\n".join(sections)
 
 
 GENERATED = {

@@ -2,7 +2,7 @@
 
 `bash` and `python` blocks are run, page by page and in order, in an empty folder with the repository's models and
 recipes. `console` blocks, with a prompt before each command, are too long to run or show what came out once: their
-commands are parsed. `text` blocks are output.
+commands are parsed. `text` blocks and those without a language are output, or commands of other programs.
 """
 
 import ast
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 CLI = typer.main.get_command(app)
-LANGUAGES = {"bash", "console", "python", "text", "yaml"}
+LANGUAGES = {"", "bash", "console", "python", "text", "yaml"}
 RUN = {"bash", "python"}
 OTHER_OPTIONS = {
     "--check",
@@ -170,6 +170,7 @@ def test_recipe_snippets_are_valid(page):
             Recipe.model_validate({"data": {"train": {"source": "train.fr", "target": "train.en"}}} | snippet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language in RUN for b in blocks(p))], ids=name)
 def test_examples_run(page, tmp_path, monkeypatch):
     for folder in ("models", "recipes"):
@@ -200,7 +201,13 @@ def test_python_imports_resolve(page):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_named_files_exist(page):
     """Files that are named with a folder, such as `recipes/large.yaml`, are in the repository."""
-    tops = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"demo", "data", "runs", "site", "docs"}
+    tops = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."} - {
+        "demo",
+        "data",
+        "runs",
+        "site",
+        "docs",
+    }
     for code in inline_code(page):
         path = code.split()[0] if code.strip() else ""
         if "/" in path and path.split("/")[0] in tops and not re.search(r"[*{<]", path):
@@ -237,6 +244,7 @@ def test_every_file_has_its_clause_in_the_tree(monkeypatch):
     assert not [file for file, clause in rows if not clause.strip()]
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     pytest.importorskip("material", reason="needs the extra docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
