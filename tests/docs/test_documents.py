@@ -181,7 +181,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for block in blocks(page):
         if block.language == "bash":
             script = ["bash", "-euo", "pipefail", "-c", block.text]
-            done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=240)
+            done = subprocess.run(script, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{block.place} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         elif block.language == "python":
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
@@ -249,7 +249,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     pytest.importorskip("material", reason="needs the extra docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     outside = re.compile(r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?:)?//""")
     for page in (tmp_path / "site").rglob("*.html"):
