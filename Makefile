@@ -1,6 +1,7 @@
-# make demo    the model in the box translates; then a small one is trained from nothing, and every depth of both measured
+# make demo    the bundled model translates; then a small one is trained from nothing, and every depth of both measured
 # make check   installs; linters, types and the quick tests: in about a minute
 # make test    those and the slow tests: all there is
+# make docs    builds the site from docs/ into site/
 # make bench   the benchmarks of benchmarks/, side by side with their peers
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' 
 PYTEST = $(BIN)/python -m pytest -n logical --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo check test lint bench clean
+.PHONY: demo check test lint docs bench clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -37,7 +38,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	@set -e; mkdir -p demo; for depth in 1-1 4-1 6-3; do \
-	  echo; echo "== the model in the box at depth $$depth =="; \
+	  echo; echo "== the bundled model at depth $$depth =="; \
 	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/box.$$depth.en; \
 	  paste -d '\n' recipes/demo.fr demo/box.$$depth.en; \
 	done
@@ -64,6 +65,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tied_multi.py

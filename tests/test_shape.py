@@ -1,4 +1,4 @@
-"""The tests that hold the shape of the project (see docs/design.md)."""
+"""The tests that hold the shape of the project (see docs/architecture.md)."""
 
 import ast
 import subprocess
