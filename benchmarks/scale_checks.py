@@ -28,8 +28,8 @@ from anydepth.infer.runner import here
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
-from anydepth.train.distributed import World
-from anydepth.train.trainer import Update
+from anydepth.training.distributed import World
+from anydepth.training.trainer import Update
 
 VOCABULARY, LENGTH, ROWS = 8000, 30, 32
 SIZE = Size(6, 3, 256, 1024, VOCABULARY)

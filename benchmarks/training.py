@@ -25,7 +25,7 @@ from anydepth.config import DataConfig, ModelConfig, TiedMultiConfig, TrainConfi
 from anydepth.data import BatchStream, Prepared, prepare
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.train.optim import learning_rate_at, make_optimisers
+from anydepth.training.optim import learning_rate_at, make_optimisers
 
 WARM_UP, UPDATES = 3, 15
 OURS: dict[str, tuple[VanillaConfig | TiedMultiConfig, str]] = {

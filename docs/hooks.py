@@ -76,7 +76,6 @@ def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 def command_reference() -> str:
     """Every verb with its arguments and options, as `--help` has them."""
     import typer
-
     from anydepth.cli.app import app
 
     lines: list[str] = []
@@ -114,23 +113,16 @@ def contributing() -> str:
 
 
 def public_api() -> str:
-    """A section for every name that `anydepth` exports, by mkdocstrings; `anydepth.train` is a folder to that."""
+    """A section for every name that `anydepth` exports, by mkdocstrings."""
     module = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
     (names,) = (
         ast.literal_eval(node.value)
         for node in module.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
-    sections = []
-    for name in sorted(names, key=lambda name: ("Translator", "Classifier", "load", "train", name).index(name)):
-        if name in functions and (PACKAGE / name).is_dir():
-            head = ast.get_source_segment((PACKAGE / "__init__.py").read_text("utf-8"), functions[name]) or ""
-            stop = head.index('"""', head.index('"""') + 3) + 3
-            sections.append(f"## {name}\n\n```text\n{head[:stop]}\n```")
-        elif not name.startswith("_"):
-            sections.append(f"::: anydepth.{name}")
-    return "\n\n".join(sections)
+    order = ("Translator", "Classifier", "load", "train")
+    shown = sorted((name for name in names if not name.startswith("_")), key=lambda name: (*order, name).index(name))
+    return "\n\n".join(f"::: anydepth.{name}" for name in shown)
 
 
 GENERATED = {

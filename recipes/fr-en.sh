@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the model in the box, models/fr-en, from nothing but the package registry: about five hours on two cores.
+# Makes the bundled model, models/fr-en, from nothing but the package registry: about five hours on two cores.
 # Every step goes on where it was stopped; give the same command again.
 #   recipes/fr-en.sh [WORK]        WORK (runs/box) takes the data, the runs and about 2 GB
 set -euo pipefail

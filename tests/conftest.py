@@ -192,7 +192,7 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     """Train, and return what was said."""
     from anydepth.config.reading import read_recipe
-    from anydepth.train.run import train
+    from anydepth.training.run import train
 
     log, messages = logging.getLogger("anydepth"), io.StringIO()
     handler, level = logging.StreamHandler(messages), log.level

@@ -11,7 +11,7 @@ from anydepth.selectors.calibration import LengthCost
 
 DEPTHS = ("1-1", "2-1", "1-2", "2-2")
 COSTS = tuple(LengthCost(0.05 * (k + 1), 0.02 * (k + 1)) for k in range(4))
-LONG = 8  # sub-words with EOS from which the deepest depth is the better one
+LONG = 8  # subwords with EOS from which the deepest depth is the better one
 
 
 def is_long(translator: Translator, sources: list[str]) -> np.ndarray:

@@ -16,7 +16,7 @@ from anydepth.config import TeacherConfig, keys_as_markdown, keys_as_schema
 from anydepth.config.reading import read_recipe
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.train.run import train
+from anydepth.training.run import train
 from anydepth.word_depths.reconstruction import Averager, Occurrences
 
 ROOT = Path(__file__).parent.parent

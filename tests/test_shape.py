@@ -15,7 +15,7 @@ ORDER = [
     *("errors", "device", "rng", "files", "progress", "tensors"),
     *("config", "depth", "data", "model", "word_depths", "selectors"),
     *("artifact", "engines", "infer", "evaluate", "export", "serve"),
-    *("objectives", "train", "fitting", "cli"),
+    *("objectives", "training", "fitting", "cli"),
 ]
 # The halves of two rooms that train: nothing that only runs a model imports them.
 FITTING = {
@@ -59,7 +59,7 @@ def test_make_bench_runs_every_benchmark():
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
-for room in ("objectives", "train", "selectors.training", "word_depths.reconstruction"):
+for room in ("objectives", "training", "selectors.training", "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 import anydepth.export.export, anydepth.serve.server, anydepth.export.doctor

@@ -58,7 +58,7 @@ def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence
     """
     from anydepth.config import Recipe
     from anydepth.config.reading import read_recipe
-    from anydepth.train.run import train as run_recipe
+    from anydepth.training.run import train as run_recipe
 
     return run_recipe(recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe), overrides), Path(out))
 

@@ -30,7 +30,7 @@ def test_what_is_chosen_is_the_label_and_nothing_else_has_one():
 
 
 def test_positions_by_hand():
-    """The draws of a sentence decide, by its number: which sub-words, what becomes of each, and which others."""
+    """The draws of a sentence decide, by its number: which subwords, what becomes of each, and which others."""
     whole = Batch.from_rows([[10, 11, 12, 13, 14, 15]], [[10, 11, 12, 13, 14, 15]], np.array([34]))
     chances, fates, others = (keyed_uniform(7, 34, np.arange(7), draw) for draw in range(3))
     source, target = whole.source[0].tolist(), [PAD] * 7

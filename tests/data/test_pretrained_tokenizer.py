@@ -1,4 +1,4 @@
-"""Tokenizers of checkpoints from elsewhere, and the text of single sub-words."""
+"""Tokenizers of checkpoints from elsewhere, and the text of single subwords."""
 
 import json
 

@@ -284,7 +284,7 @@ def test_words_may_have_depths_from_elsewhere(by_mi_run, halting_run, labelled_f
     }
     own, given, mi = evaluate(systems, EvaluationOptions(**QUICK)).systems
     assert [one.kind for one in (own, given, mi)] == ["halting unit", "MI", "MI"]
-    assert given.main.depth.mean == pytest.approx(mi.main.depth.mean, abs=0.1)  # other sub-words, the same words
+    assert given.main.depth.mean == pytest.approx(mi.main.depth.mean, abs=0.1)  # other subwords, the same words
     assert own.main.depth.mean != pytest.approx(given.main.depth.mean, abs=0.1)
     with pytest.raises(UserError, match="at depth 2-0 all words run all layers"):
         evaluate({"given": systems["given"]}, EvaluationOptions(depth="2-0", **QUICK))

@@ -236,7 +236,7 @@ def test_weights_decide_which_calibration_is_whose(toy_run, tmp_path):
         (["a", "b"], ["a"], "source has 2 lines but the reference has 1"),
         ([], [], "no lines"),
         (["", " "], ["", ""], "no lines"),
-        (["le chat.", "le " * 90], ["", ""], r"line 2 of the source has \d+ sub-words, the limit is 63"),
+        (["le chat.", "le " * 90], ["", ""], r"line 2 of the source has \d+ subwords, the limit is 63"),
     ],
 )
 def test_bad_calibration_sets(translator, sources, references, message):

@@ -65,7 +65,7 @@ def test_values_weigh_chrf_against_time_by_hand(translator):
     """1-1 takes 0.05 + 0.02 x length, 2-2 four times that; the mean length is 10."""
     selector = selector_for(translator)
     scores = np.array([[50.0, 40, 40, 53.0], [50.0, 40, 40, 50.0]])
-    # Of 10 sub-words 1-1 takes 0.25 and 2-2 1.0: 0.75 of the time is worth the 3 points at a threshold of 4.
+    # Of 10 subwords 1-1 takes 0.25 and 2-2 1.0: 0.75 of the time is worth the 3 points at a threshold of 4.
     assert selector.pick(scores, [10, 10], 0.0).tolist() == [3, 0]
     assert selector.pick(scores, [10, 10], 3.99).tolist() == [3, 0]
     assert selector.pick(scores, [10, 10], 4.01).tolist() == [0, 0]

@@ -118,7 +118,7 @@ def test_the_same_again_trains_no_more_and_another_config_starts_over(translator
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(translator, tables, tmp_path, monkeypatch):
-    from anydepth.train.trainer import Trainer
+    from anydepth.training.trainer import Trainer
 
     whole, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "whole", tables[1])
     update = Trainer._update

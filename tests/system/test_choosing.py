@@ -50,7 +50,7 @@ def environment(tmp_path) -> dict[str, str]:
 
 @cache
 def translated(model, depth) -> bytes:
-    """By the same command: two ways of rounding may part where two sub-words are all but equally likely."""
+    """By the same command: two ways of rounding may part where two subwords are all but equally likely."""
     return anydepth("translate", model, "--depth", depth, stdin=TEXT).stdout
 
 

@@ -1,4 +1,4 @@
-"""What a newcomer meets: help with examples, completion, the doctor, the model in the box."""
+"""What a newcomer meets: help with examples, completion, the doctor, the bundled model."""
 
 import json
 import os

@@ -65,7 +65,7 @@ def test_the_loss_of_a_word_by_hand(model, tokenizer):
     states = model.encode(torch.tensor([hidden]), model.full)
     for layer, state in enumerate(states):
         logits = model.output(model.transform(model.memory(state)))[0, places]
-        expected = F.cross_entropy(logits, torch.tensor(ids)[places])  # the mean over sub-words
+        expected = F.cross_entropy(logits, torch.tensor(ids)[places])  # the mean over subwords
         assert found[1].losses_wn[4, layer] == pytest.approx(float(expected), abs=1e-5)
     assert all(one.losses_wn.min() > 0 for one in found)
 
@@ -150,7 +150,7 @@ def test_a_word_without_a_sub_word_of_its_own_tells_nothing(model):
     (found,) = reconstruct(made, own, read(own, lines[:1]))
     assert found.words == ["well", ".", ".", ".", "good", ".", ".", "."]
     told = ~np.isnan(found.losses_wn).any(1)
-    assert told.sum() < len(told)  # one sub-word for several full stops
+    assert told.sum() < len(told)  # one subword for several full stops
     averager = Averager(LAYERS, 0.1)
     averager.add(found)
     assert averager.counts["."] == sum(told[i] for i, word in enumerate(found.words) if word == ".")

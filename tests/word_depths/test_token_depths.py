@@ -63,7 +63,7 @@ def test_a_tag_is_no_word(tokenizer, table, rule, expected):
 
 
 def test_bytes_of_a_character_are_of_its_word(tokenizer, table):
-    """Only the first of them is written, and still they are no special sub-words."""
+    """Only the first of them is written, and still they are no special subwords."""
     found = shown(TokenDepths(table, tokenizer), "the 😀 film")
     assert sum(surface.strip() == "" for surface, _ in found) >= 4  # three bytes and the end of the text
     assert [depth for _, depth in found if depth == 4] == [4] * (len(found) - 2)

@@ -32,7 +32,7 @@ def train(
 ) -> None:
     """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
     from anydepth.config.reading import read_recipe
-    from anydepth.train.run import train as carry_out
+    from anydepth.training.run import train as carry_out
 
     members = list(_members(seeds, folds))
     recipes = [(name, read_recipe(recipe, [*(set_ or []), *changes])) for name, changes in members]

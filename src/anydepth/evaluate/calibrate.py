@@ -226,7 +226,7 @@ def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> 
     for number, length in enumerate(map(len, found), 1):
         if length > limit and not cut_long:
             raise UserError(
-                f"line {number:,} of the source has {length:,} sub-words, the limit is {limit:,}: "
+                f"line {number:,} of the source has {length:,} subwords, the limit is {limit:,}: "
                 "leave it out, with its reference, or cut it with --cut-long"
             )
     return [len(translator.as_read(ids[:limit])) for ids in found]

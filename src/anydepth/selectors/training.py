@@ -27,9 +27,9 @@ from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, s
 from anydepth.selectors.learned import LearnedSelector, split_level
 from anydepth.selectors.network import DepthPredictor, Kind, Reader, SelectorConfig
 from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
-from anydepth.train.checkpoint import average_checkpoints
-from anydepth.train.trainer import Trainer, TrainingData
-from anydepth.train.validation import Validation
+from anydepth.training.checkpoint import average_checkpoints
+from anydepth.training.trainer import Trainer, TrainingData
+from anydepth.training.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def search_selector(
 @contextmanager
 def quiet_training() -> Iterator[None]:
     """Without the trainer's messages: one bar for many networks says more."""
-    trainer = logging.getLogger("anydepth.train")
+    trainer = logging.getLogger("anydepth.training")
     level = trainer.level
     trainer.setLevel(logging.WARNING)
     try:

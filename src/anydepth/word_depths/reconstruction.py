@@ -32,7 +32,7 @@ from anydepth.files import write_atomically
 from anydepth.model import Transformer
 from anydepth.model.hf import is_pretrained
 from anydepth.progress import progress_bar
-from anydepth.train.run import train
+from anydepth.training.run import train
 from anydepth.word_depths.table import WordDepths, text_key
 
 log = logging.getLogger(__name__)

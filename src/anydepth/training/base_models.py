@@ -17,8 +17,8 @@ from anydepth.files import read_json, write_atomically
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.model.hf import is_pretrained, load_pretrained
-from anydepth.train.checkpoint import read_state, saved_steps
-from anydepth.train.trainer import model_tensors
+from anydepth.training.checkpoint import read_state, saved_steps
+from anydepth.training.trainer import model_tensors
 
 HEAD = "output.weight"
 # Model keys that need not be those of init_from; also max_length unless positions are learnt, and fewer layers.

@@ -18,11 +18,11 @@ from anydepth.config import TrainConfig
 from anydepth.data.batching import Share
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective
-from anydepth.train import checkpoint as ckpt
-from anydepth.train.distributed import SINGLE, World, gather, shard_like
-from anydepth.train.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
-from anydepth.train.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
-from anydepth.train.validation import Validation, Validator
+from anydepth.training import checkpoint as ckpt
+from anydepth.training.distributed import SINGLE, World, gather, shard_like
+from anydepth.training.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
+from anydepth.training.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
+from anydepth.training.validation import Validation, Validator
 
 RANK_SEED = 2**40  # between the seeds of two processes: each has its own dropout
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from conftest import run_recipe, save_changed, toy_pairs, weights_of
 import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
-from anydepth.train.checkpoint import average_checkpoints
+from anydepth.training.checkpoint import average_checkpoints
 
 pytestmark = pytest.mark.slow
 

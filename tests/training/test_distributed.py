@@ -20,7 +20,7 @@ from trained_alike import ALIKE, STEPS
 from anydepth.config.reading import read_recipe
 from anydepth.data import prepare
 from anydepth.errors import UserError
-from anydepth.train.distributed import PORT_KEY, World, make_store
+from anydepth.training.distributed import PORT_KEY, World, make_store
 
 pytestmark = pytest.mark.slow
 

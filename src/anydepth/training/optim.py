@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
 from anydepth.objectives.base import ParameterGroup
-from anydepth.train.distributed import gather, is_sharded, shard_like
+from anydepth.training.distributed import gather, is_sharded, shard_like
 
 COMPILERS = (os.environ.get("CXX", "c++"), "g++", "clang++", "cl")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -47,7 +47,7 @@ def test_perplexity_falls(masked_recipe, tmp_path, objective):
     assert "validation perplexity" in said
     found = [next(iter(one["perplexity"].values())) for one in read_log(tmp_path / "run") if one["kind"] == "valid"]
     assert found[-1] < 0.7 * found[0]
-    assert found[-1] < 15  # of 290 sub-words
+    assert found[-1] < 15  # of 290 subwords
 
 
 def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
@@ -83,7 +83,7 @@ def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path, here):
         "3-0-soft": pytest.approx(last["perplexity"]["soft"], abs=0.006),
     }
     one = here("perplexity", tmp_path / "run", "--text", held_out, "--depths", "2-0", "--seed", 2)
-    assert float(one.stdout.split()[-1]) != rows["2-0"]  # other sub-words are hidden
+    assert float(one.stdout.split()[-1]) != rows["2-0"]  # other subwords are hidden
 
 
 def test_a_perplexity_beyond_all_floats_is_infinite():

@@ -19,7 +19,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.train.checkpoint import average_checkpoints, load_tensors, saved_steps
+from anydepth.training.checkpoint import average_checkpoints, load_tensors, saved_steps
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
 

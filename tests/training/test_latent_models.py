@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import anydepth
 from anydepth.evaluate.training_run import read_log
 from anydepth.objectives.gates import mean_gate
-from anydepth.train.checkpoint import load_tensors
+from anydepth.training.checkpoint import load_tensors
 
 pytestmark = pytest.mark.slow
 

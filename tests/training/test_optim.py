@@ -3,7 +3,7 @@ import torch
 
 from anydepth.config import TrainConfig
 from anydepth.objectives.base import ParameterGroup
-from anydepth.train.optim import (
+from anydepth.training.optim import (
     Muon,
     learning_rate_at,
     make_optimisers,

@@ -11,8 +11,8 @@ from anydepth.config import ModelConfig
 from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
-from anydepth.train.checkpoint import saved_steps
-from anydepth.train.logging import GradientNorms, divergence_error, layer_norms
+from anydepth.training.checkpoint import saved_steps
+from anydepth.training.logging import GradientNorms, divergence_error, layer_norms
 
 inf = math.inf
 

@@ -1,5 +1,5 @@
 """Training: from a recipe to a finished model, with exact resume, on one process or many."""
 
-from anydepth.train.trainer import Trainer
+from anydepth.training.trainer import Trainer
 
 __all__ = ["Trainer"]

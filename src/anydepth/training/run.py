@@ -17,8 +17,8 @@ from anydepth.errors import UserError
 from anydepth.files import only_process, write_atomically
 from anydepth.model import Transformer
 from anydepth.objectives import TranslationObjective, make_distillation
-from anydepth.train.base_models import BaseModels
-from anydepth.train.build import (
+from anydepth.training.base_models import BaseModels
+from anydepth.training.build import (
     PRUNED,
     adapt_model,
     load_word_depths,
@@ -28,9 +28,9 @@ from anydepth.train.build import (
     make_validator,
     write_models,
 )
-from anydepth.train.distributed import World, init_distributed
-from anydepth.train.optim import check_precision
-from anydepth.train.trainer import Trainer, TrainingData
+from anydepth.training.distributed import World, init_distributed
+from anydepth.training.optim import check_precision
+from anydepth.training.trainer import Trainer, TrainingData
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import torch
 
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
-from anydepth.train.distributed import init_distributed
-from anydepth.train.run import train
+from anydepth.training.distributed import init_distributed
+from anydepth.training.run import train
 
 cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
 for case in cases:

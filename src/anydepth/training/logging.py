@@ -20,8 +20,8 @@ from anydepth.files import write_atomically
 from anydepth.model.stack import Stack
 from anydepth.objectives.base import Loss
 from anydepth.progress import progress_console
-from anydepth.train.distributed import SINGLE, World
-from anydepth.train.optim import gradient_norm
+from anydepth.training.distributed import SINGLE, World
+from anydepth.training.optim import gradient_norm
 
 log = logging.getLogger(__name__)
 

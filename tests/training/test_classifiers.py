@@ -20,7 +20,7 @@ from anydepth.files import sha256_of
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.train.base_models import Start
+from anydepth.training.base_models import Start
 from anydepth.word_depths.table import WordDepths
 
 pytestmark = pytest.mark.slow

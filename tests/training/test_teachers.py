@@ -10,7 +10,7 @@ import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.training_run import read_log
-from anydepth.train.checkpoint import average_checkpoints, load_tensors
+from anydepth.training.checkpoint import average_checkpoints, load_tensors
 
 pytestmark = pytest.mark.slow
 

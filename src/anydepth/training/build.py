@@ -24,9 +24,9 @@ from anydepth.data.augment import AugmentedStore, Augmenter
 from anydepth.data.shards import Encoding
 from anydepth.errors import UserError
 from anydepth.objectives import OBJECTIVES, Finished, TranslationObjective, make_objective
-from anydepth.train.checkpoint import average_checkpoints
-from anydepth.train.trainer import Stream
-from anydepth.train.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
+from anydepth.training.checkpoint import average_checkpoints
+from anydepth.training.trainer import Stream
+from anydepth.training.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
 from anydepth.word_depths.mutual_information import mi_depths
 from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths
 

@@ -1,6 +1,6 @@
 import torch
 
-from anydepth.train.checkpoint import (
+from anydepth.training.checkpoint import (
     Checkpoint,
     TrainState,
     average_checkpoints,

@@ -1,4 +1,4 @@
-"""The model in the box: every depth of it is of use, it runs when no model is named, and it is in what is installed."""
+"""The bundled model: every depth of it is of use, it runs when no model is named, and it is in what is installed."""
 
 import json
 import shutil

@@ -8,7 +8,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
-from anydepth.train.validation import TranslationValidator, ValidationSet
+from anydepth.training.validation import TranslationValidator, ValidationSet
 
 MIXED = MenuEntry("hard", SubNetwork((0,), (0,))), MenuEntry("soft", SubNetwork.prefix(2, 2))
 
