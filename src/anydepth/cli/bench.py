@@ -53,14 +53,15 @@ def bench(
 
 
 def _print_table(rows: "list[BenchRow]", ways: list[str]) -> None:
-    from anydepth.evaluate.plain_table import plain_table
+    from anydepth.evaluate.render import print_table
+    from anydepth.evaluate.report import Column, Table
 
-    console = results()
-    table = plain_table(console, "", "depth", "batch", *(f"{way}, ms" for way in ways), "native against ctranslate2")
+    names = ("batch", *(f"{way}, ms" for way in ways), "native against ctranslate2")
+    lines = []
     for row in rows:
         times = [f"{row.milliseconds[way]:.2f}" if way in row.milliseconds else "-" for way in ways]
         best = row.milliseconds.get("native")
         peer = row.milliseconds.get("ctranslate2 int8")
         ratio = "-" if best is None or peer is None else f"{peer / best:.2f}x"
-        table.add_row(row.depth, str(row.batch_size), *times, ratio)
-    console.print(table)
+        lines.append([row.depth, str(row.batch_size), *times, ratio])
+    print_table(Table([Column("depth", align="left"), *map(Column, names)], lines), results())

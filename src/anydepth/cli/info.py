@@ -105,23 +105,22 @@ def _selector(loaded: "LoadedModel") -> dict[str, Any] | None:
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:
-    from anydepth.evaluate.plain_table import plain_table
-
     _print_rows(_rows(facts), console)
     of_pairs = ["pair"] if facts["pairs"] else []
     figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
     which = ["layers"] if any(map(_is_chosen, facts["depths"])) else []
-    table = plain_table(console, "", *of_pairs, "depth", *which, "parameters", "MB", *figures)
-    for one in facts["depths"]:
-        table.add_row(
+    rows = [
+        [
             *(one.get(key, "") for key in of_pairs),
             one["depth"],
             *(_which_layers(one, facts) for _ in which),
             f"{one['parameters']:,}",
             _megabytes(one["bytes"]),
             *(_figures(one) if figures else ()),
-        )
-    console.print(table)
+        ]
+        for one in facts["depths"]
+    ]
+    _print_depths([*of_pairs, "depth", *which, "parameters", "MB", *figures], rows, console)
 
 
 def _is_chosen(depth: dict[str, Any]) -> bool:
@@ -268,16 +267,14 @@ def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
 
 
 def _print_classifier(facts: dict[str, Any], console: Console) -> None:
-    from anydepth.evaluate.plain_table import plain_table
-
     _print_rows(_classifier_rows(facts), console)
-    table = plain_table(console, "", "depth", "parameters", "MB", "accuracy", "mean depth", "ms/text")
+    rows = []
     for one in facts["depths"]:
         seconds = one["seconds_per_text"]
         figures = (one["accuracy"], one["mean_depth"], None if seconds is None else 1000 * seconds)
         shown = ("" if figure is None else f"{figure:.2f}" for figure in figures)
-        table.add_row(one["depth"], f"{one['parameters']:,}", _megabytes(one["bytes"]), *shown)
-    console.print(table)
+        rows.append([one["depth"], f"{one['parameters']:,}", _megabytes(one["bytes"]), *shown])
+    _print_depths(["depth", "parameters", "MB", "accuracy", "mean depth", "ms/text"], rows, console)
 
 
 def _classifier_rows(facts: dict[str, Any]) -> dict[str, str]:
@@ -330,6 +327,14 @@ def _size_rows(facts: dict[str, Any]) -> dict[str, str]:
 def _numbered(pattern: Iterable[int]) -> list[int]:
     """For each layer the number, from 1, of the weights that it has: layers of one number share them."""
     return [index + 1 for index in pattern]
+
+
+def _print_depths(names: list[str], rows: list[list[str]], console: Console) -> None:
+    from anydepth.evaluate.render import print_table
+    from anydepth.evaluate.report import Column, Table
+
+    first, *others = names
+    print_table(Table([Column(first, align="left"), *map(Column, others)], rows), console)
 
 
 def _print_rows(rows: dict[str, str], console: Console) -> None:
