@@ -1,6 +1,5 @@
 """`anydepth calibrate`: measures every depth on this machine."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +14,8 @@ from anydepth.cli.options import (
     LengthPenalty,
     ModelOrBundled,
     Quantize,
+    Reference,
+    Source,
     Threads,
     To,
     load_translator,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    source: Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)],
-    reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
+    source: Source,
+    reference: Reference,
     model: ModelOrBundled = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,

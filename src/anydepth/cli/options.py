@@ -28,6 +28,8 @@ ModelOrBundled = Annotated[
         show_default=False,
     ),
 ]
+Source = Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)]
+Reference = Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[float, typer.Option(help="GNMT length penalty.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Sentences decoded together.")]

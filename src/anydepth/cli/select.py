@@ -13,6 +13,7 @@ from anydepth.cli.options import (
     Beam,
     Device,
     Model,
+    Reference,
     RunnerName,
     Threads,
     Workers,
@@ -38,7 +39,7 @@ def select(
     source: Annotated[
         Path, typer.Option(help="Source sentences, one per line; none the model was trained on.", show_default=False)
     ],
-    reference: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
+    reference: Reference,
     out: Annotated[
         Path | None,
         typer.Option(
