@@ -166,12 +166,16 @@ def here(
 ) -> Callable[..., subprocess.CompletedProcess[bytes]]:
     """The command line without a process of its own, which takes seconds to start."""
     from anydepth import cli
+    from anydepth.progress import hide_progress
 
     def run(*arguments: object) -> subprocess.CompletedProcess[bytes]:
         monkeypatch.setenv("GOMP_SPINCOUNT", "1000")  # what it would set for good
         monkeypatch.setattr(sys, "argv", ["anydepth", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        finally:
+            hide_progress()
         out, err = capsys.readouterr()
         return subprocess.CompletedProcess(sys.argv, stop.value.code, out.encode(), err.encode())
 

@@ -17,12 +17,21 @@ _console = _quiet
 def show_progress(console: Console | None = None) -> None:
     """From now on show bars and the log's messages, by default on standard error."""
     global _console
+    hide_progress()
     _console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True) if console is None else console
+    log = logging.getLogger("anydepth")
+    log.addHandler(_ToConsole())
+    log.setLevel(logging.INFO)
+
+
+def hide_progress() -> None:
+    """Be silent again."""
+    global _console
+    _console = _quiet
     log = logging.getLogger("anydepth")
     for handler in [one for one in log.handlers if isinstance(one, _ToConsole)]:
         log.removeHandler(handler)
-    log.addHandler(_ToConsole())
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.NOTSET)
 
 
 def progress_console() -> Console:

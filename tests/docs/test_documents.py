@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from anydepth.cli.app import app
-from anydepth.training.recipe import read_recipe
 from markdown_it import MarkdownIt
 
+from anydepth.cli import app
 from anydepth.config import Recipe
+from anydepth.config.reading import read_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -9,7 +9,7 @@ import pytest
 from constructed_logs import gated, latent_run, norms, static_run, train_record
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
-from test_report_files import BalancedPage
+from test_sweep_report import BalancedPage
 
 from anydepth.errors import UserError
 from anydepth.evaluate import training_figures

@@ -118,7 +118,7 @@ def test_all_pairs_in_half_the_space(two_targets_run, here, tmp_path):
 def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for out in (".", "..", tmp_path):
-        assert_one_line(here("export", toy_run, "--to", "anydepth", "--out", out), "the folder that this runs in")
+        assert_one_line(here("export", toy_run, "--to", "anydepth", "--out", out), "is the current folder")
 
 
 @pytest.mark.slow

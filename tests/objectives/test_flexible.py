@@ -93,17 +93,17 @@ def test_draws_depend_on_seed_and_step_alone(model, batch):
     sampled = flexible(encoder_tasks=2, decoder_tasks=1)
     other = Batch.from_rows([[5, 6]], [[20, 21]])
     for step in range(20):
-        ran = [tuple(sampled._draw(side, step)) for side in (0, 1)]
+        ran = [tuple(sampled._sample(side, step)) for side in (0, 1)]
         sampled(model, other, step)
-        assert ran == [tuple(sampled._draw(side, step)) for side in (0, 1)]
-    assert len({tuple(sampled._draw(0, step)) for step in range(20)}) > 1
+        assert ran == [tuple(sampled._sample(side, step)) for side in (0, 1)]
+    assert len({tuple(sampled._sample(0, step)) for step in range(20)}) > 1
 
 
 def test_layers_of_tasks_not_drawn_get_a_gradient_of_zero(model, batch):
     sampled = flexible(encoder_tasks=1, decoder_tasks=1)
     seen_zero = 0
     for step in range(8):
-        used = set(sampled._draw(0, step)[0])
+        used = set(sampled._sample(0, step)[0])
         model.zero_grad()
         sampled(model, batch, step).total.backward()
         for index, layer in enumerate(model.encoder.layers):

@@ -69,7 +69,7 @@ def test_classify_says_what_is_wrong_in_one_line(by_mi_run, static_run, tmp_path
     refused(static_run, "--scale", 2, words=("all words run all layers",))
     refused(by_mi_run, "--lambda", 0.1, words=("have no lambda",))
     refused(by_mi_run, "--word-depths", table, words=("4 layers", "has 3"))
-    refused(static_run, "--word-depths", table, words=("leave out --word-depths",))
+    refused(static_run, "--word-depths", table, words=("word depths have no effect",))
     refused(by_mi_run, "--word-depths", tmp_path / "none.json", words=("no word depths at",))
     refused(by_mi_run, stdin=b"fine\nbroken \xff\n", words=("line 2", "UTF-8"))
 

@@ -197,7 +197,7 @@ def recipe_with(folder, source, target, old="", new=""):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("  steps: 400", "  stepz: 400", ["no key train.stepz", "docs/recipe-keys.md"]),
+        ("  steps: 400", "  stepz: 400", ["no key train.stepz", "did you mean `steps`"]),
         ("  steps: 400", "  steps: many", ["train.steps"]),
         ("  steps: 400", "  steps: -1", ["train.steps", "greater"]),
         ("  steps: 400", "  steps: yes", ["steps cannot be true or false"]),

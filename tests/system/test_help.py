@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,7 @@ EXAMPLES = [(verb.__name__, example) for verbs in VERBS.values() for verb, examp
 
 @pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=[verb for verb, _ in EXAMPLES])
 def test_every_example_can_be_parsed_and_is_in_the_help(here, verb, example):
-    words = shlex.split(example.partition("<")[0])
+    words = shlex.split(re.split("[<>]", example)[0])
     assert words[:2] == ["anydepth", verb]
     typer.main.get_command(app).commands[verb].make_context(verb, words[2:])  # refuses what it does not know
     said = " ".join(here(verb, "--help").stdout.decode().split())

@@ -23,6 +23,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.sweep import remember, sweep
+from anydepth.infer.languages import choose_pair
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
@@ -85,7 +86,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
 def test_json_has_the_same(toy_run: Path) -> None:
     facts = json.loads(shown(toy_run, "--json"))
     translator = Translator.load(toy_run, engine="torch", device="cpu")
-    assert facts == translator_facts(translator)
+    assert facts == translator_facts(translator.loaded)
     assert facts["parameters"] == translator.parameters("2-2")
     assert facts["bytes_in_memory"] == 4 * facts["parameters"]
     assert facts["bytes_on_disk"] == sum(path.stat().st_size for path in (toy_run / "model").iterdir())
@@ -182,8 +183,8 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
     assert rows_of(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
     with pytest.raises(UserError, match=r"choose one, for instance with source_language=.fr."):
-        Translator.load(tmp_path / "own", engine="torch", device="cpu").between()
-    assert Translator.load(tmp_path / "own", engine="torch", device="cpu").between("en").pair == "en-en"
+        choose_pair(artifact.load_model(tmp_path / "own"))
+    assert choose_pair(artifact.load_model(tmp_path / "own"), "en").pair == "en-en"
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ def test_what_cannot_be_is_one_line(model: Path, arguments: tuple[str, ...], wor
 def test_figures_of_each_language(model: Path, tmp_path: Path) -> None:
     texts = ("--source", tmp_path / "in", "--reference")
     for target in ("en", "loud"):
-        run("sweep", model, *texts, tmp_path / target, "--out", tmp_path / f"sweep-{target}", "--to", target)
+        out = ("--out", tmp_path / f"sweep-{target}", "--to", target, "--engine", "torch")
+        run("sweep", model, *texts, tmp_path / target, *out)
     run("calibrate", model, *texts, tmp_path / "loud", "--to", "loud", "--repeats", 1, "--threads", 1)
     facts = json.loads(run("info", model, "--json"))
     assert list(facts["pairs"]) == ["fr-en", "fr-loud"]

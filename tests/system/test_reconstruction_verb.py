@@ -12,6 +12,7 @@ import torch
 from conftest import WORDS, anydepth, assert_one_line, run_recipe, toy_pairs, write_corpus
 from made_checkpoints import make_checkpoint
 
+from anydepth.artifact.model import load_model
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.infer.translator import Translator
@@ -64,7 +65,7 @@ def test_a_model_that_fills_in_is_used_as_it_is(table, texts, tmp_path, here):
     assert (first.values, first.texts) == (again.values, again.texts)
     assert again.facts["steps"] == 0
     # and each occurrence has what the model says of it
-    filler = Translator.load(run, engine="torch", device="cpu")
+    filler = load_model(run)
     (one,) = reconstruct(filler.model, filler.tokenizer, [filler.as_read(filler.tokenizer.encode(TEXTS[4]))])
     assert one.words == TEXTS[4].split()
     assert first.texts[text_key(one.words)] == tuple(one.depths(0.1).tolist())
@@ -75,7 +76,7 @@ def test_a_run_goes_on_with_its_own_texts_alone(table, texts, tmp_path, here):
     other.write_text("".join(f"{text} indeed\n" for text in TEXTS * 6), "utf-8")
     before = table.read_bytes()
     asked = ("--plain", "--encoder", tmp_path / "bert", "--sample", 5, "--out", table)
-    assert_one_line(here(*RECONSTRUCTION, "--train", other, *asked, *SIZES), "other texts", "--work")
+    assert_one_line(here(*RECONSTRUCTION, "--train", other, *asked, *SIZES), "other texts", "another work folder")
     assert table.read_bytes() == before
     done = here(*RECONSTRUCTION, "--train", texts, *asked, *SIZES)
     assert done.returncode == 0, done.stderr
@@ -93,7 +94,7 @@ def test_layers_spread_over_the_stack_are_no_exits(texts, tmp_path, here):
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
     run_recipe(tmp_path / "recipe.yaml", tmp_path / "dropped")
-    assert len(Translator.load(tmp_path / "dropped", engine="torch", device="cpu").menu) == 4
+    assert len(load_model(tmp_path / "dropped").menu) == 4
     asked = ("--train", texts, "--plain", "--encoder", tmp_path / "dropped", "--sample", 2)
     done = here(*RECONSTRUCTION, *asked, *SIZES, "--out", tmp_path / "d.json")
     assert done.returncode == 0, done.stderr

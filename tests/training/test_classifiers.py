@@ -20,7 +20,7 @@ from anydepth.files import sha256_of
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
-from anydepth.training.base_models import Start
+from anydepth.training.base_models import StartModel
 from anydepth.word_depths.table import WordDepths
 
 pytestmark = pytest.mark.slow
@@ -273,8 +273,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(labelled_recipe, tmp_path)
         run_recipe(labelled_recipe, tmp_path / "parts", *settings, "train.steps=8", "objective.scale=2.0")
 
 
-def start_of(run: Path, labels: tuple[str, ...]) -> tuple[Start, Transformer]:
-    start = Start.load(run)
+def start_of(run: Path, labels: tuple[str, ...]) -> tuple[StartModel, Transformer]:
+    start = StartModel.load(run)
     torch.manual_seed(5)
     model = Transformer(start.config, start.tokenizer.vocabulary_size, len(labels))
     start.give_to(model, labels)

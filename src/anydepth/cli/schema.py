@@ -1,3 +1,5 @@
+"""`anydepth schema`: the JSON schema of recipes, for editors."""
+
 import typer
 
 from anydepth.config import keys_as_schema

@@ -4,8 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -234,10 +233,9 @@ def _forced(label: str, members: tuple[Translator, ...], strategy: str) -> Trans
     if len(members) > 1:
         raise UserError(f"{label} is a family, and forced depths of its members would overlap: force single models")
     config = members[0].model.config
-    forced = copy(members[0])
     encoder, decoder = assign(strategy, config.encoder_layers), assign(strategy, config.decoder_layers)
-    forced.menu = make_menu(encoder.chosen, decoder.chosen)
-    return forced
+    menu = make_menu(encoder.chosen, decoder.chosen)
+    return Translator(replace(members[0].loaded, menu=menu), members[0].engine)
 
 
 def _menu(members: Sequence[Translator]) -> DepthMenu:

@@ -92,7 +92,6 @@ def print_table(table: Table, console: Console) -> None:
             console.print(part)
     if table.note:
         _say(console, table.note)
-    console.print()
 
 
 def _draw(report: Report) -> dict[str, tuple[bytes, str]]:
@@ -205,6 +204,11 @@ def _say_text(section: Text, console: Console) -> None:
     _say(console, section.text, styles.get(section.style, ""))
 
 
+def _say_table(section: Table, console: Console) -> None:
+    print_table(section, console)
+    console.print()
+
+
 def _say_tiles(section: Tiles, console: Console) -> None:
     for tile in section.tiles:
         _say(console, f"{tile.label}: {tile.value}" + (f", {tile.text}" if tile.text else ""))
@@ -264,7 +268,7 @@ _TERMINAL: dict[type, Callable[[Any, Console], None]] = {
     Text: _say_text,
     Tiles: _say_tiles,
     Terms: _say_terms,
-    Table: print_table,
+    Table: _say_table,
     Words: _say_words,
     Levels: _say_levels,
 }
