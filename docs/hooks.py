@@ -76,6 +76,7 @@ def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 def command_reference() -> str:
     """Every verb with its arguments and options, as `--help` has them."""
     import typer
+
     from anydepth.cli import app
 
     lines: list[str] = []
