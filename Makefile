@@ -39,14 +39,14 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@set -e; mkdir -p demo; for depth in 1-1 4-1 6-3; do \
 	  echo; echo "== the bundled model at depth $$depth =="; \
-	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/box.$$depth.en; \
-	  paste -d '\n' recipes/demo.fr demo/box.$$depth.en; \
+	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/bundled.$$depth.en; \
+	  paste -d '\n' recipes/demo.fr demo/bundled.$$depth.en; \
 	done
 	@echo; echo "== now a small one from nothing: data, training, every depth of both measured =="
 	$(BIN)/anydepth data tatoeba-en-fr demo/data
 	$(BIN)/anydepth train recipes/quickstart.yaml --out demo/run
 	for side in fr en; do head -500 demo/data/test.$$side > demo/test.$$side; done
-	$(BIN)/anydepth sweep demo=demo/run box=models/fr-en --source demo/test.fr --reference demo/test.en --out demo/report --repeats 3 --batch-size 100 --no-record
+	$(BIN)/anydepth sweep demo=demo/run bundled=models/fr-en --source demo/test.fr --reference demo/test.en --out demo/report --batch-size 100 --no-record
 	@echo; echo "== the small one at depth 3-3, beam 4 =="; set -e; \
 	  $(BIN)/anydepth translate demo/run --depth 3-3 --beam 4 < recipes/demo.fr > demo/demo.3-3.en; \
 	  paste -d '\n' recipes/demo.fr demo/demo.3-3.en

@@ -82,9 +82,12 @@ def test_wrong_values_are_refused_in_the_library_s_own_words(
         assert "--" not in str(caught.value)
 
 
-def test_misspelt_names_are_python_s_own_errors(translator: Translator, classifier: Classifier) -> None:
-    for method in (translator.translate, translator.hypotheses, translator.every_depth, classifier.classify):
+def test_misspelt_names_are_refused(translator: Translator, classifier: Classifier) -> None:
+    for method in (translator.translate, classifier.classify):
         with pytest.raises(TypeError, match="'beem'"):
+            method(["le chat."], beem=4)
+    for method in (translator.hypotheses, translator.every_depth, translator.stream):
+        with pytest.raises(UserError, match=r"^there is no option beem: did you mean beam\?$"):
             method(["le chat."], beem=4)
     with pytest.raises(TypeError, match="'engin'"):
         Translator.load(engin="torch")  # type: ignore[call-arg]
@@ -95,7 +98,7 @@ def test_misspelt_names_are_python_s_own_errors(translator: Translator, classifi
     [
         ({"engine": "tensorrt"}, "^there is no engine 'tensorrt'; choose one of auto, native, ctranslate2, torch$"),
         ({"device": "tpu"}, "^there is no device 'tpu': use auto, cpu or cuda$"),
-        ({"engine": "native", "threads": 0}, "^threads is 0: use at least 1$"),
+        ({"engine": "native", "threads": 0}, "^threads is 0: use a whole number, at least 1$"),
         ({"engine": "torch", "quantize": "int8"}, '^quantize="int8" is for engine="native" or engine="ctranslate2"'),
         ({"engine": "torch", "speculate": True}, '^speculate=True is for engine="native"'),
         ({"engine": "torch", "shortlist": True}, '^shortlist=True is for engine="native" or engine="ctranslate2"'),

@@ -59,7 +59,7 @@ def test_make_bench_runs_every_benchmark():
 def test_a_model_decodes_with_objectives_and_training_unimportable(toy_run):
     script = f"""
 import sys
-for room in ("objectives", "training", "selectors.training", "word_depths.reconstruction"):
+for room in ("objectives", "training", *(name.removesuffix(".py").replace("/", ".") for name in {sorted(FITTING)!r})):
     sys.modules["anydepth." + room] = None
 import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 import anydepth.export.export, anydepth.serve.server, anydepth.export.doctor

@@ -25,27 +25,34 @@ __version__ = "0.1.0"
 
 
 def load(
-    path: Path | str | None = None, *, engine: str = "auto", device: str = "auto", threads: int | None = None
+    path: Path | str | None = None,
+    *,
+    engine: str = "auto",
+    device: str = "auto",
+    threads: int | None = None,
+    quantize: str | None = None,
+    speculate: bool = False,
+    shortlist: bool = False,
 ) -> "Translator | Classifier":
     """Whichever the folder holds: a Translator or a Classifier; by default the bundled model, French to English.
 
     Where you know which it is, `Translator.load` and `Classifier.load` take more options, and type checkers know what
     they return. Arguments as there.
     """
-    import torch
-
     from anydepth.artifact import bundled_model
     from anydepth.artifact.model import load_model
     from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine
     from anydepth.infer.classifier import Classifier
+    from anydepth.infer.text_model import set_threads
     from anydepth.infer.translator import Translator
 
-    if threads is not None:
-        torch.set_num_threads(max(1, threads))
+    set_threads(threads)
     loaded = load_model(bundled_model() if path is None else path, device)
     if loaded.kind == "classifier":
+        if quantize is not None or speculate or shortlist:
+            raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
         return Classifier(loaded, make_classifier_engine(loaded, engine))
-    return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads)))
+    return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
 
 
 def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence[str] = ()) -> Path:

@@ -77,6 +77,7 @@ def test_a_narrow_terminal_gets_two_tables_and_every_figure() -> None:
     )
     text = re.sub(r"\x1b\[\d*m", "", stream.getvalue())
     assert text.count("a very long name a very l…") == 2
+    assert text.count("a2") == 1  # a seed has nothing to compare
     for figure in ("33.00", "43.00", "1.41", "+2.00", "+1.50 to +2.50", "<0.001", "0.045"):
         assert figure in text
 

@@ -86,6 +86,7 @@ def test_terminal_shows_the_grid_with_its_marks() -> None:
     text = " ".join(" ".join(lines).split())
     assert "A base: BLEU; B flexible, C dropped: difference to A" in text
     assert "! p < 0.05 against base" in text
+    assert "flexible is best at 1 of 3 depths" in text
 
 
 def test_winner_is_bold_on_a_terminal() -> None:

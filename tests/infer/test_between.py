@@ -206,7 +206,8 @@ def test_pairs_and_weights_decode_with_objectives_and_training_unimportable(both
     save_again(both, tmp_path / "model", menu)
     script = f"""
 import sys
-for room in ("objectives", "train", "foundations", "recipe", "selecting"):
+rooms = ["objectives", "training", "selectors.training", "selectors.select", "selectors.data"]
+for room in (*rooms, "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth
 loud = anydepth.load({str(tmp_path / "model")!r}, engine="torch").between(target="loud")

@@ -137,7 +137,8 @@ def test_it_chooses_with_objectives_and_training_unimportable(translator, model)
     save_selector(model, selector_for(translator).with_threshold(1e6))
     script = f"""
 import sys
-for room in ("objectives", "train", "recipe", "selecting", "evaluate"):
+rooms = ["objectives", "training", "selectors.training", "selectors.select", "selectors.data", "evaluate"]
+for room in (*rooms, "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth
 print(anydepth.load({str(model)!r}, engine="torch").hypotheses(["le chat dort."], depth="auto")[0][0])

@@ -199,7 +199,8 @@ def test_it_classifies_with_objectives_and_training_unimportable(runs):
     folders = [str(runs["word-depths"]), str(runs["halting"])]
     script = f"""
 import sys
-for room in ("objectives", "train", "foundations", "recipe", "selecting", "estimating", "pretrained"):
+rooms = ["objectives", "training", "selectors.training", "selectors.select", "selectors.data"]
+for room in (*rooms, "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth
 for folder in {folders}:
@@ -277,7 +278,7 @@ def start_of(run: Path, labels: tuple[str, ...]) -> tuple[StartModel, Transforme
     start = StartModel.load(run)
     torch.manual_seed(5)
     model = Transformer(start.config, start.tokenizer.vocabulary_size, len(labels))
-    start.give_to(model, labels)
+    start.copy_to(model, labels)
     return start, model
 
 

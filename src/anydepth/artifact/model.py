@@ -138,7 +138,7 @@ def save(
     `pairs` matter where there are several, or one with a tag; `languages` then are a summary. A model that classifies
     has `labels`, and in training read `max_tokens` of a text at most.
     """
-    told = pairs if len(pairs) > 1 or any(pair.tag for pair in pairs) else ()
+    named_pairs = pairs if len(pairs) > 1 or any(pair.tag for pair in pairs) else ()
     with atomic_folder(folder) as temporary:
         write_tensors(temporary / WEIGHTS, tensors)
         (temporary / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
@@ -148,11 +148,11 @@ def save(
             rule = token_depths
             words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
         record = {
-            "format": format_of(config, told, bool(labels) or token_depths is not None),
+            "format": format_of(config, named_pairs, bool(labels) or token_depths is not None),
             "model": without_defaults(config),
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
-            **({"pairs": [asdict(pair) for pair in told]} if told else {}),
+            **({"pairs": [asdict(pair) for pair in named_pairs]} if named_pairs else {}),
             **({"labels": list(labels), "max_tokens": max_tokens} if labels else {}),
             **words,
             "files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())},

@@ -49,12 +49,13 @@ app = typer.Typer(
 )
 SECONDS_TO_BE_ENDED = 5
 FLAGS = {  # of the keyword arguments that messages of the library name
-    **{name: name for name in ("engine", "quantize", "device", "speculate", "shortlist")},
-    "cut_long": "cut-long",
+    **{name: name for name in ("archive", "device", "engine", "lambdas", "out", "quantize", "scales")},
+    **{name: name for name in ("shortlist", "speculate", "static", "test", "vocabulary", "work")},
+    **{name: name.replace("_", "-") for name in ("cut_long", "dev_source", "max_tokens", "word_depths")},
     "source_language": "from",
     "target_language": "to",
 }
-KEYWORDS = re.compile(rf'\b({"|".join(FLAGS)})=(?:True|"([^"]*)")')
+KEYWORDS = re.compile(rf'\b({"|".join(FLAGS)})=(?:True|…|"([^"]*)")')
 OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
 # In the order of --help: under each heading the verbs, each with an example.

@@ -22,7 +22,7 @@ def bench(
         Path | None,
         typer.Option(help="Sentences to translate.  [default: those of the run or the model]", show_default=False),
     ] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="At most so many.")] = 64,
+    sentences: Annotated[int, typer.Option(min=1, help="Maximum number of sentences.")] = 64,
     batch_size: Annotated[int, typer.Option(min=2, help="Beside one sentence at a time.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="In which engines take turns; the median counts.")] = 3,
     from_language: From = None,
@@ -30,12 +30,11 @@ def bench(
     threads: Threads = None,
 ) -> None:
     """Time every engine at every depth on this machine, side by side: milliseconds per sentence, greedy search."""
-    from rich.progress import Progress
-
     from anydepth.device import cores
     from anydepth.export.bench import bench as carry_out
     from anydepth.export.bench import load_engines
     from anydepth.export.sample import find_sample
+    from anydepth.progress import progress_bar
 
     translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
     translator.hypotheses([])  # refuses what cannot translate
@@ -43,9 +42,8 @@ def bench(
     sample = find_sample(translator, model or bundled_model(), source, size=sentences)
     ways, missing = load_engines(translator, threads or cores())
     sizes = (1, batch_size)
-    with Progress(console=stderr, transient=True) as progress:
-        bar = progress.add_task("translating", total=len(names) * len(sizes) * rounds)
-        rows = list(carry_out(ways, names, sample.sources, sizes, rounds, lambda: progress.advance(bar)))
+    with progress_bar("translating", len(names) * len(sizes) * rounds) as advance:
+        rows = list(carry_out(ways, names, sample.sources, sizes, rounds, lambda: advance(1)))
     _print_table(rows, list(ways))
     print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
     for line in missing:

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,9 +28,6 @@ from anydepth.cli.options import (
     make_runner,
     stderr,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Depth = Annotated[
     str | None,
@@ -71,7 +68,7 @@ def distill(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Translate a corpus into one to train on. The same command again goes on where it stopped, killed or not."""
+    """Translate a corpus into one to train on. The same command again resumes where it stopped, killed or not."""
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
 

@@ -43,7 +43,7 @@ def export(
         typer.Option(help="Sentences to check it with.  [default: those of the run or the model]", show_default=False),
     ] = None,
     reference: Annotated[Path | None, typer.Option(help="Their translations, for BLEU.", show_default=False)] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="At most so many.")] = 500,
+    sentences: Annotated[int, typer.Option(min=1, help="Maximum number of sentences.")] = 500,
     pair: Annotated[
         str | None, typer.Option(help="Such as en-fr, of a model of several language pairs.", show_default=False)
     ] = None,

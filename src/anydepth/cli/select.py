@@ -59,7 +59,7 @@ def select(
     dev_reference: Annotated[Path | None, typer.Option(help="Their translations.", show_default=False)] = None,
     beam: Beam = 1,
     sentences: Annotated[
-        int | None, typer.Option(min=1, help="Use so many, drawn at random.  [default: all]", show_default=False)
+        int | None, typer.Option(min=1, help="Use a random sample of this size.  [default: all]", show_default=False)
     ] = None,
     batch_size: BatchSize = 32,
     runner: RunnerName = "here",
@@ -72,7 +72,7 @@ def select(
 ) -> None:
     """Train the selector behind `translate --depth auto`, and report whether it is worth having.
 
-    The same command again goes on where it stopped.
+    The same command again resumes where it stopped.
     """
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")

@@ -18,7 +18,7 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; may be repeated."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Train so many models that differ by chance: OUT/seed-1, seed-2, ...")
+        int, typer.Option(min=1, max=1000, help="Number of models with different seeds: OUT/seed-1, seed-2, ...")
     ] = 1,
     folds: Annotated[
         int | None,

@@ -154,7 +154,7 @@ def _choose_depth(
     if threshold is not None and (depth != AUTO or budget is not None):
         raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")
     if threshold is not None and not math.isfinite(threshold):
-        raise UserError(f"a threshold of {threshold} is no number to go by: give one such as 0.5 or 3")
+        raise UserError(f"a threshold of {threshold} is not a finite number: give one such as 0.5 or 3")
     if budget is not None and depth not in (None, AUTO):
         raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
     if depth == AUTO and translator.selector is not None:

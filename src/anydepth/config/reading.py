@@ -66,18 +66,18 @@ def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
 def _apply(content: dict[str, Any], change: str) -> None:
     key, equals, value = change.partition("=")
     if not equals or not key.strip():
-        raise UserError(f"--set {change}: write key=value, for instance --set train.steps=2000")
+        raise UserError(f"{change}: write key=value, for instance train.steps=2000")
     *sections, last = key.strip().split(".")
     place = content
     for section in sections:
         inner = place.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise UserError(f"--set {change}: {section} is not a section")
+            raise UserError(f"{change}: {section} is not a section")
         place = inner
     try:
         place[last] = yaml.safe_load(value)
     except yaml.YAMLError:
-        raise UserError(f"--set {change}: the value is not valid YAML") from None
+        raise UserError(f"{change}: the value is not valid YAML") from None
 
 
 def _explain(error: ValidationError) -> str:
@@ -174,7 +174,7 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
     """Refuse to resume a run with another recipe."""
     if not (run / "recipe.json").exists():
         return
-    old = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with --out")
+    old = read_json(run / "recipe.json", f"restore it, or give another folder than {run} with out=…")
     with suppress(ValidationError):  # an earlier version had fewer keys: their defaults are what it did
         old = Recipe.model_validate(old).model_dump(mode="json")
     new = recipe.model_dump(mode="json")
@@ -182,7 +182,8 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
     changed = [key for key in _different_keys(old, new) if key not in free]
     if changed:
         raise UserError(
-            f"{run} was started with another {', '.join(changed)}: give the same recipe to resume, or another --out"
+            f"{run} was started with another {', '.join(changed)}: give the same recipe to resume, or another "
+            "folder with out=…"
         )
 
 

@@ -10,9 +10,7 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainConfig(Section):
-    steps: int = Field(
-        20_000, ge=1, description="updates in all; may change when a run goes on, as no other key but about may"
-    )
+    steps: int = Field(20_000, ge=1, description="updates in all; may be changed when a run is resumed")
     batch_tokens: int = Field(
         4096,
         ge=16,

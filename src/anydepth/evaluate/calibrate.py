@@ -227,6 +227,6 @@ def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> 
         if length > limit and not cut_long:
             raise UserError(
                 f"line {number:,} of the source has {length:,} subwords, the limit is {limit:,}: "
-                "leave it out, with its reference, or cut it with --cut-long"
+                "leave it out, with its reference, or cut it with cut_long=True"
             )
     return [len(translator.as_read(ids[:limit])) for ids in found]

@@ -324,7 +324,7 @@ def _make_static_plan(label: str, members: Sequence[Member], options: Evaluation
     """Of what others are compared with: at its own depth, whatever theirs is."""
     plan = _make_plan(label, members, replace(options, depth=None, scales=(), lambdas=()))
     if plan.is_by_word:
-        raise UserError(f"{label} is not static, each of its words has its own depth: give another model with --static")
+        raise UserError(f"{label} is not static, each of its words has its own depth: give another model with static=…")
     return plan
 
 
@@ -332,9 +332,9 @@ def _make_plans(systems: Mapping[str, Sequence[Member]], options: EvaluationOpti
     """Loads every model once. Refuses labels that a model does not know, and settings that it cannot have."""
     plans = [_make_plan(label, members, options) for label, members in systems.items()]
     if options.scales and not any(plan.is_by_word for plan in plans):
-        raise UserError("in none of these models words have depths of their own: leave out --scales")
+        raise UserError("in none of these models words have depths of their own: leave out scales=…")
     if options.lambdas and not any(setting.lambda_ is not None for plan in plans for setting in plan.settings):
-        raise UserError("none of these models has depths from reconstruction: leave out --lambdas")
+        raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
     return plans
 
 
@@ -358,7 +358,7 @@ def _make_plan_of_one(label: str, members: Sequence[Member], member: Member, opt
     entry = classifier.menu[options.depth]
     by_word = entry.subnetwork.by_word
     if member.word_depths is not None and not by_word:
-        raise UserError(f"at depth {entry.name} all words run all layers: leave out --word-depths, or --depth")
+        raise UserError(f"at depth {entry.name} all words run all layers: leave out word_depths=…, or the depth")
     settings = [Setting(entry.name)]
     if by_word:
         settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
@@ -442,5 +442,5 @@ def _kept_test(run: Path, name: str) -> LabelledTexts | None:
 
 def _needed(test: LabelledTexts | None, name: str) -> LabelledTexts:
     if test is None:
-        raise UserError(f"{name} was not trained on a fold and has no test set of its own: give one with --test")
+        raise UserError(f"{name} was not trained on a fold and has no test set of its own: give one with test=…")
     return test

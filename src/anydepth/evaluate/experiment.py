@@ -12,6 +12,7 @@ from typing import Any
 
 from anydepth.depth import DepthMenu, MenuEntry
 from anydepth.depth.assignment import assign, make_menu
+from anydepth.device import cores as usable_cores
 from anydepth.errors import UserError
 from anydepth.evaluate.report import Details, Terms
 from anydepth.infer.translator import Translator
@@ -110,7 +111,7 @@ class Conditions:
     @property
     def is_machine_busy(self) -> bool:
         """Whether other programs left fewer cores than the engine has threads."""
-        free = (os.cpu_count() or 1) - (self.other_load or 0)
+        free = usable_cores() - (self.other_load or 0)
         return free < self.threads - 0.25
 
     def details(self, signatures: Mapping[str, str], more: Mapping[str, str]) -> Details:

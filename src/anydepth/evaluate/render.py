@@ -169,6 +169,8 @@ def _rich_table(table: Table, columns: Sequence[int], console: Console, longest:
         header = RichText(over + column.name + " " * room)
         rich.add_column(header, justify="left" if place == columns[0] else column.align, no_wrap=True)
     for row in rows:
+        if longest is not None and not any(row.cells[place].text for place in columns[1:]):
+            continue  # in this part of a wide table it has nothing
         rich.add_row(*_rich_cells(row, columns, rooms, longest), style="bold" if row.strong else None)
     if foot:
         rich.add_section()

@@ -115,12 +115,12 @@ def _tiles(result: TradeoffResult) -> Tiles:
     return Tiles(
         [
             Tile(
-                "Time with --depth auto, measured",
+                "Time with depth auto, measured",
                 _percent(timing.ratio),
                 f"of what {deepest.name} takes: {_ms(timing.auto)} ms for {_ms(timing.deepest)} ms",
             ),
             Tile(
-                "Quality with --depth auto",
+                "Quality with depth auto",
                 f"{chosen.bleu - deepest.bleu:+.2f} BLEU",
                 f"{chosen.bleu:.2f}, where {deepest.name} has {deepest.bleu:.2f}{mixture}",
             ),

@@ -6,8 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, overload
 
-import torch
-
 from anydepth.artifact.model import LoadedModel, load_model
 from anydepth.data import alike
 from anydepth.data.words import split_words, word_spans, words_of_pieces
@@ -17,7 +15,7 @@ from anydepth.engines.base import Classified, ClassifierEngine
 from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.options import Progress
-from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks
+from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks, set_threads
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 
@@ -71,8 +69,7 @@ class Classifier(TextModel):
             device: "auto", "cpu" or "cuda".
             threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
         """
-        if threads is not None:
-            torch.set_num_threads(max(1, threads))
+        set_threads(threads)
         loaded = load_model(path, device)
         if loaded.kind != "classifier":
             raise UserError(f"{path} does not classify texts: give a model that was trained on labelled ones")

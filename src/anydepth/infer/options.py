@@ -1,7 +1,8 @@
 """How texts are to be translated: the keyword arguments of `Translator`, checked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import TypedDict
 
 from anydepth.engines.base import SearchOptions
@@ -46,6 +47,17 @@ class TranslationOptions:
     scale: float | None = None  # where each word has its own depth: all deeper or shallower; by default as in training
     lambda_: float | None = None  # the same, for depths from reconstruction
     progress: Progress | None = None
+
+    @classmethod
+    def check(cls, options: HypothesesKeywords) -> "TranslationOptions":
+        """From keyword arguments, of which none may be unknown."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise UserError(f"there is no option {name}: {advice}")
+        return cls(**options)
 
     def __post_init__(self) -> None:
         for name in ("beam", "nbest", "batch_size", "max_length", "max_source"):

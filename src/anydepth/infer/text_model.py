@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+import torch
+
 from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu
 from anydepth.engines.base import ClassifierEngine, Engine
@@ -53,6 +55,15 @@ class TextModel:
         return self.loaded.bytes(depth)
 
 
+def set_threads(threads: int | None) -> None:
+    """PyTorch has one number of threads for the whole process."""
+    if threads is None:
+        return
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+        raise UserError(f"threads is {threads!r}: use a whole number, at least 1")
+    torch.set_num_threads(threads)
+
+
 def describe_depths(menu: DepthMenu) -> str:
     """For `repr`: 18 depths 1-1..6-3, default 4-1."""
     names = menu.names
@@ -90,7 +101,15 @@ def in_chunks(lines: Iterable[str], chunk: int, process: Callable[[list[str]], I
 
     A line that is too long or broken ends it with its number, after everything before it is given out.
     """
-    lines, done = iter(lines), 0
+    if isinstance(lines, str):
+        raise UserError("a stream takes several texts: write [text]")
+    if chunk < 1:
+        raise UserError(f"chunk is {chunk}: use at least 1")
+    return _in_chunks(iter(lines), chunk, process)
+
+
+def _in_chunks(lines: Iterator[str], chunk: int, process: Callable[[list[str]], Iterable[Result]]) -> Iterator[Result]:
+    done = 0
     problem: UserError | None = None
     while problem is None:
         texts: list[str] = []

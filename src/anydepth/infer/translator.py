@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack, overload
 
-import torch
-
 from anydepth.artifact import bundled_model
 from anydepth.artifact.model import LoadedModel, load_model
 from anydepth.engines.auto import EngineOptions, make_engine
@@ -24,6 +22,7 @@ from anydepth.infer.text_model import (
     describe_depths,
     describe_engine,
     in_chunks,
+    set_threads,
 )
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import within_budget
@@ -87,12 +86,13 @@ class Translator(TextModel):
             source_language: Of a model that has several, the one to translate from.
             target_language: Of a model that has several, the one to translate to.
         """
-        if threads is not None:
-            torch.set_num_threads(max(1, threads))
+        set_threads(threads)
         folder = bundled_model() if path is None else path
         loaded = load_model(folder, device)
         if loaded.kind == "classifier":
-            raise UserError(f"{folder} classifies texts: use it with Classifier.load or `anydepth classify`")
+            raise UserError(
+                f"{folder} classifies texts: use Classifier.load, or `anydepth classify`, `evaluate` or `explain`"
+            )
         if source_language is not None or target_language is not None:
             loaded = choose_pair(loaded, source_language, target_language)
         if loaded.kind == "encoder":
@@ -196,7 +196,7 @@ class Translator(TextModel):
         Arguments as for `translate`; besides `nbest`, at most the beam, and `scores`, without which greedy search is a
         little faster.
         """
-        return self._translate(texts, depth, TranslationOptions(**options))
+        return self._translate(texts, depth, TranslationOptions.check(options))
 
     def stream(
         self, lines: Iterable[str], chunk: int = 2048, *, depth: Depth = None, **options: Unpack[HypothesesKeywords]
@@ -205,7 +205,7 @@ class Translator(TextModel):
 
         A line that is too long or broken ends the stream with its number, after everything before it is given out.
         """
-        checked = TranslationOptions(**options)
+        checked = TranslationOptions.check(options)
         self._translate([], depth, checked)  # refuses bad options before it waits for a line
         return in_chunks(lines, chunk, lambda texts: self._translate(texts, depth, checked))
 
@@ -213,7 +213,7 @@ class Translator(TextModel):
         self, texts: Iterable[str], *, depths: Sequence[str] | None = None, **options: Unpack[HypothesesKeywords]
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
-        checked = TranslationOptions(**options)
+        checked = TranslationOptions.check(options)
         self._check_pair()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
         sources = self._encode(texts, checked)

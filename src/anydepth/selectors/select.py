@@ -263,13 +263,13 @@ def find_or_measure(translator: Translator, sample: Sample, options: SelectOptio
 
 
 def _without_held_out(dev: EveryDepth, parts: dict[str, EveryDepth]) -> EveryDepth:
-    """Without the sentences that the selector is validated and tested on: it must not be tune_selector to those."""
+    """Without the sentences that the selector is validated and tested on: it must not be tuned to those."""
     held_out = {*parts["valid"].sources, *parts["test"].sources}
     kept = [row for row, source in enumerate(dev.sources) if source not in held_out]
     if len(kept) < len(dev):
         log.info(f"{len(dev) - len(kept):,} sentences to fine-tune on are among those to test on: left out")
     if not kept:
-        raise UserError("all sentences to fine-tune on are among those to test on: give others (dev_source)")
+        raise UserError("all sentences to fine-tune on are among those to test on: give others with dev_source=…")
     return take_rows(dev, kept)
 
 

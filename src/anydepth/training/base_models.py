@@ -92,7 +92,7 @@ class BaseModels:
             if not _is_changeable(key, value, there) and value != getattr(there, key):
                 raise UserError(
                     f"model.{key} is {value} but that of {init_from} is {getattr(there, key)}: "
-                    "leave out the section (--set 'model={}')"
+                    "leave out the section, as model={} does"
                 )
         return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
 
@@ -153,7 +153,7 @@ class BaseModels:
             path, found = run / name, {"fingerprint": model.fingerprint}
             if path.exists() and read_json(path, "delete that file and give the same command again") != found:
                 raise UserError(
-                    f"{key} is not the model that {run} was started with: restore it, or give another --out"
+                    f"{key} is not the model that {run} was started with: restore it, or give another folder with out=…"
                 )
             if save:
                 write_atomically(path, json.dumps(found) + "\n")
@@ -169,7 +169,7 @@ def _is_changeable(key: str, value: object, there: ModelConfig) -> bool:
 
 
 def _saved_model_config(run: Path) -> ModelConfig:
-    advice = f"restore it, or give another folder than {run} with --out"
+    advice = f"restore it, or give another folder than {run} with out=…"
     try:
         return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
     except ValidationError as error:

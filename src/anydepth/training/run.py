@@ -132,7 +132,7 @@ def _lock(run: Path) -> Iterator[None]:
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file: give a folder for the run")
     if run.is_dir() and any(run.iterdir()) and not (run / "recipe.json").exists() and not (run / ".lock").exists():
-        raise UserError(f"{run} is not empty and not a run: give another folder with --out")
+        raise UserError(f"{run} is not empty and not a run: give another folder with out=…")
     with only_process(run, "training"):
         yield
 

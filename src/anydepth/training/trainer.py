@@ -246,7 +246,8 @@ class Trainer:
             return
         if state.data != self.state.data:
             raise UserError(
-                f"{self.run / 'data'} is not what this run was trained on so far: restore it, or give another --out"
+                f"{self.run / 'data'} is not what this run was trained on so far: restore it, or give "
+                "another folder with out=…"
             )
         if state.step > self.config.steps:
             raise UserError(f"this run is already at step {state.step:,}: train.steps cannot be {self.config.steps:,}")

@@ -64,7 +64,7 @@ class ReconstructionConfig:
 
 
 # what a caller calls these keys of the recipe
-NAMES = {"data.vocabulary": "vocabulary", "data.max_tokens": "max_tokens"}
+NAMES = {"data.vocabulary": "vocabulary=…", "data.max_tokens": "max_tokens=…"}
 
 
 def reconstruction_depths(
@@ -142,7 +142,7 @@ def _recipe(settings: ReconstructionConfig, texts: Sequence[str], work: Path) ->
     text.parent.mkdir(parents=True, exist_ok=True)
     content = "".join(line + "\n" for line in lines)
     if (work / "recipe.json").exists() and text.exists() and text.read_text("utf-8") != content:
-        raise UserError(f"{work} was begun with other texts: give the same to go on, or another work folder")
+        raise UserError(f"{work} was started with other texts: give the same to resume, or another folder with work=…")
     write_atomically(text, content)
     model: dict[str, Any] = {} if settings.encoder is not None else {"encoder_layers": settings.layers or 6}
     data: dict[str, Any] = {
