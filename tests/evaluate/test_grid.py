@@ -31,10 +31,15 @@ def texts(figures: GridCell) -> dict[str, str]:
     return {label: figure.text for label, figure in figures.items()}
 
 
-def printed(result: SweepResult, width: int) -> str:
+def on_terminal(result: SweepResult, width: int) -> str:
     stream = io.StringIO()
     to_terminal(sweep_report(result), Console(file=stream, width=width))
-    text = stream.getvalue()
+    return stream.getvalue()
+
+
+def printed(result: SweepResult, width: int) -> str:
+    """From the grid on."""
+    text = on_terminal(result, width)
     return text[text.index("BLEU of the models") :]
 
 
@@ -78,6 +83,7 @@ def test_verdict_counts_wins_and_ties() -> None:
 
 
 def test_terminal_shows_the_grid_with_its_marks() -> None:
+    assert "flexible is best at 1 of 3 depths" in on_terminal(three_models(), 100)
     lines = printed(three_models(), 100).splitlines()
     assert lines[1].split() == ["m=1", "m=2", "mean"]
     assert lines[2].split() == ["n", *["A", "B-A", "C-A"] * 3]
@@ -86,7 +92,6 @@ def test_terminal_shows_the_grid_with_its_marks() -> None:
     text = " ".join(" ".join(lines).split())
     assert "A base: BLEU; B flexible, C dropped: difference to A" in text
     assert "! p < 0.05 against base" in text
-    assert "flexible is best at 1 of 3 depths" in text
 
 
 def test_winner_is_bold_on_a_terminal() -> None:

@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_its_own_texts_alone(table, texts, tmp_path, here):
     other.write_text("".join(f"{text} indeed\n" for text in TEXTS * 6), "utf-8")
     before = table.read_bytes()
     asked = ("--plain", "--encoder", tmp_path / "bert", "--sample", 5, "--out", table)
-    assert_one_line(here(*RECONSTRUCTION, "--train", other, *asked, *SIZES), "other texts", "another work folder")
+    assert_one_line(here(*RECONSTRUCTION, "--train", other, *asked, *SIZES), "other texts", "--work")
     assert table.read_bytes() == before
     done = here(*RECONSTRUCTION, "--train", texts, *asked, *SIZES)
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_from_scratch(tmp_path, here):
     path, out = tmp_path / "labelled.tsv", tmp_path / "depths.json"
     path.write_text("".join(f"pos\t{' '.join(rng.choices(words, k=6))}\n" for _ in range(60)), "utf-8")
     asked = ("--train", path, "--layers", 2, "--sample", 4, "--out", out)
-    assert_one_line(here(*RECONSTRUCTION, *asked, *SIZES), "too small for 8000 subwords", "set vocabulary to at most")
+    assert_one_line(here(*RECONSTRUCTION, *asked, *SIZES), "too small for 8000 subwords", "set --vocabulary to at most")
     done = here(*RECONSTRUCTION, *asked, *SIZES, "--vocabulary", 300)
     assert done.returncode == 0, done.stderr
     found = WordDepths.load(out)

@@ -141,7 +141,7 @@ def test_two_machines_that_do_not(toy_recipe, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["train.precision=float16"], "train.shard goes with float32 or bfloat16"),
+        (["train.precision=float16"], "train.shard works with float32 or bfloat16"),
         (["objective={name: halting}"], "train.shard needs every process to run the same layers"),
     ],
 )
