@@ -96,7 +96,7 @@ def test_wrong_archive(tmp_path):
 
 def test_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    with pytest.raises(UserError, match="give it as archive") as caught:
+    with pytest.raises(UserError, match="give it with archive=") as caught:
         fetch("tatoeba-en-fr", tmp_path / "data")
     assert "\n" not in str(caught.value)
 
