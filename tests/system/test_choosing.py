@@ -98,7 +98,7 @@ def test_auto_within_a_budget_takes_the_best_trade_off_that_fits(model, tmp_path
         (("--budget", "0ms"), "more than 0"),
         (("--budget", "20ms", "--depth", "1-1"), "both choose the depth"),
         (("--threshold", "1"), "--threshold is for --depth auto"),
-        (("--threshold", "nan", "--depth", "auto"), "no number to go by"),
+        (("--threshold", "nan", "--depth", "auto"), "not a finite number"),
         (("--threshold", "1", "--depth", "auto", "--budget", "20ms"), "--threshold is for --depth auto"),
     ],
 )
