@@ -4,9 +4,11 @@ import io
 import logging
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
+from anydepth.config import Recipe
 from anydepth.infer.translator import Translator
 
 # Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
@@ -150,13 +153,22 @@ def save_changed(run: Path, folder: Path) -> None:
 
 
 def anydepth(
-    *arguments: object, stdin: bytes = b"", env: dict[str, str] | None = None, fresh: bool = False, **options: object
+    *arguments: object,
+    stdin: bytes = b"",
+    env: dict[str, str] | None = None,
+    fresh: bool = False,
+    dies: tuple[object, int] | None = None,
+    **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
-    """The command line in a process of its own; with `fresh` as a user starts it, which takes seconds to import all."""
-    words = list(map(str, arguments))
+    """The command line in a process of its own; with `fresh` as a user starts it, which takes seconds to import all.
+
+    `dies`: a text and a number; it is killed at that operation, counted from 1, on files whose path contains the text.
+    """
+    words, death = list(map(str, arguments)), None if dies is None else (str(dies[0]), dies[1])
     if sys.platform == "linux" and not fresh and not options:  # elsewhere a fork of what uses threads is not safe
-        return forked.run(words, stdin, dict(os.environ) if env is None else env)
-    command = [sys.executable, "-m", "anydepth", *words]
+        return forked.run(words, stdin, dict(os.environ) if env is None else env, death)
+    start = ["-m", "anydepth"] if death is None else [forked.__file__, "--dies", death[0], str(death[1])]
+    command = [sys.executable, *start, *words]
     return subprocess.run(command, input=stdin, capture_output=True, env=env, **options)  # type: ignore[call-overload, no-any-return]
 
 
@@ -193,8 +205,36 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
         assert word in said
 
 
+PREPARED: dict[tuple[object, ...], Path] = {}
+PREPARED_IN = tempfile.TemporaryDirectory(prefix="anydepth-tests-")
+
+
+def copy_data(recipe: Recipe, run: Path) -> bool:
+    """Begin a run with the data that an earlier one prepared from the same files in the same way, if there was one."""
+    found = PREPARED.get(_data_key(recipe))
+    if found is None or run.exists():
+        return False
+    shutil.copytree(found, run / "data")
+    (run / ".lock").touch()
+    return True
+
+
+def keep_data(recipe: Recipe, run: Path) -> None:
+    key = _data_key(recipe)
+    if key and key not in PREPARED:
+        PREPARED[key] = Path(shutil.copytree(run / "data", Path(PREPARED_IN.name) / str(len(PREPARED))))
+
+
+def _data_key(recipe: Recipe) -> tuple[object, ...]:
+    if recipe.init_from is not None or (recipe.teacher is not None and recipe.teacher.model != "self"):
+        return ()  # it may be their tokenizer
+    text = recipe.data.model_dump_json()
+    files = [Path(name).stat() for name in re.findall(r'"(/[^"]+)"', text) if Path(name).exists()]
+    return (text, recipe.train.seed, *((file.st_mtime_ns, file.st_size) for file in files))
+
+
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
-    """Train, and return what was said."""
+    """Train, and return what was said. The same data is prepared once."""
     from anydepth.config.reading import read_recipe
     from anydepth.training.run import train
 
@@ -202,9 +242,14 @@ def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     handler, level = logging.StreamHandler(messages), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    read, copied = read_recipe(recipe, changes), False
     try:
-        train(read_recipe(recipe, changes), run)
+        copied = copy_data(read, run)
+        train(read, run)
+        keep_data(read, run)
     finally:
+        if copied and not (run / "recipe.json").exists():
+            shutil.rmtree(run)  # it was refused, and must leave nothing
         log.removeHandler(handler)
         log.setLevel(level)
     return messages.getvalue()

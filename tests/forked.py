@@ -2,7 +2,7 @@
 
 A server, one for each process of pytest, has imported what verbs need, and forks for each command. What it runs has its
 own standard input and output, environment and exit code, as a command in a shell has. `python tests/forked.py FD` is
-the server; `run` asks it.
+the server; `run` asks it. `python tests/forked.py --dies TEXT OPERATION ...` is a command that dies as `run` says.
 """
 
 import json
@@ -34,12 +34,15 @@ HEAVY = (
 LEFT_OUT = ("anydepth.cli", "anydepth.serve", "anydepth.models", "anydepth.engines.onnx")
 
 
-def run(arguments: list[str], stdin: bytes, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+def run(
+    arguments: list[str], stdin: bytes, env: dict[str, str], dies: tuple[str, int] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """`dies`: as if by `kill -9` at the given operation, counted from 1, on files whose path contains a text."""
     server = _server()
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         given.write(stdin)
         given.seek(0)
-        request = json.dumps({"arguments": arguments, "env": env, "cwd": os.getcwd()}).encode()
+        request = json.dumps({"arguments": arguments, "env": env, "cwd": os.getcwd(), "dies": dies}).encode()
         socket.send_fds(server, [len(request).to_bytes(4, "big")], [one.fileno() for one in (given, out, errors)])
         server.sendall(request)
         process = int.from_bytes(_receive(server, 4), "big")
@@ -110,10 +113,7 @@ def _become(request: dict, files: list[int]) -> None:
         sys.stdin = open(0, encoding=encoding, errors=errors or None)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding=encoding, errors=errors or None)  # noqa: SIM115
         sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace")  # noqa: SIM115
-        sys.argv = ["anydepth", *request["arguments"]]
-        from anydepth.cli import main
-
-        main()
+        _call_main(request["arguments"], request["dies"])
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:
@@ -124,5 +124,30 @@ def _become(request: dict, files: list[int]) -> None:
         os._exit(code)
 
 
+def _call_main(arguments: list[str], dies: tuple[str, int] | None) -> None:
+    sys.argv = ["anydepth", *arguments]
+    from anydepth.cli import main
+
+    if dies is not None:
+        _die_at(*dies)
+    main()
+
+
+def _die_at(text: str, operation: int) -> None:
+    """At any moment that matters, whatever the speed of the machine: just before a file or folder changes."""
+    left = operation
+
+    def count(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+            left -= any(text in str(one) for one in arguments[:2])
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--dies":  # without a server, which is for Linux alone
+        _call_main(sys.argv[4:], (sys.argv[2], int(sys.argv[3])))
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -62,14 +62,9 @@ def test_it_says_what_it_did_and_equals_translate(toy_run, corpus, whole, tmp_pa
 
 def test_killed_again_and_again(command, whole, tmp_path):
     out = tmp_path / "out"
-    process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
     for kill in range(3):
-        before = lines_done(out)
-        with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
-            while running.poll() is None and lines_done(out) < before + 40:
-                time.sleep(0.001)
-            time.sleep(0.003 * kill)
-            running.send_signal(signal.SIGKILL)
+        done = anydepth(*command, "--out", out, dies=(out, 41 + kill))
+        assert done.returncode == -signal.SIGKILL, done.stderr
         assert 0 < lines_done(out) < 600
         assert not (out / "distilled.fr").exists()
     with open(out / "distilled.en.part", "ab") as part:
@@ -153,11 +148,7 @@ def test_another_engine_does_not_go_on(command, toy_run, whole, tmp_path, here):
 
 def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path, here):
     out = tmp_path / "out"
-    process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
-    with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
-        while not lines_done(out):
-            time.sleep(0.001)
-        running.kill()
+    assert anydepth(*command, "--out", out, dies=(out, 60)).returncode == -signal.SIGKILL
     assert 0 < lines_done(out) < 600
     assert here(*command, "--out", out, "--batch-size", 5, "--chunk", 50).returncode == 0
     assert contents(out) == contents(whole)
