@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -152,24 +154,27 @@ def save_changed(run: Path, folder: Path) -> None:
     artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
 
 
-def anydepth(
-    *arguments: object,
-    stdin: bytes = b"",
-    env: dict[str, str] | None = None,
-    fresh: bool = False,
-    dies: tuple[object, int] | None = None,
-    **options: object,
-) -> subprocess.CompletedProcess[bytes]:
-    """The command line in a process of its own; with `fresh` as a user starts it, which takes seconds to import all.
+def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """The command line in a process of its own. `how` is as for `forked.run`; `preexec_fn` starts it as a user does."""
+    if "preexec_fn" in how:
+        command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
+        return subprocess.run(command, input=stdin, capture_output=True, **how)
+    if dies := how.get("dies"):
+        how["dies"] = (str(dies[0]), dies[1])
+    return forked.run(list(map(str, arguments)), stdin, **how)
 
-    `dies`: a text and a number; it is killed at that operation, counted from 1, on files whose path contains the text.
-    """
-    words, death = list(map(str, arguments)), None if dies is None else (str(dies[0]), dies[1])
-    if sys.platform == "linux" and not fresh and not options:  # elsewhere a fork of what uses threads is not safe
-        return forked.run(words, stdin, dict(os.environ) if env is None else env, death)
-    start = ["-m", "anydepth"] if death is None else [forked.__file__, "--dies", death[0], str(death[1])]
-    command = [sys.executable, *start, *words]
-    return subprocess.run(command, input=stdin, capture_output=True, env=env, **options)  # type: ignore[call-overload, no-any-return]
+
+@contextmanager
+def running(*arguments: object, stderr: int | None = None) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
+    """The command line in a process of its own, which is killed if it has not ended with the block."""
+    with open(os.devnull, "r+b") as nothing:
+        file = nothing.fileno()
+        process = forked.start(list(map(str, arguments)), file, file, file if stderr is None else stderr)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from conftest import anydepth, assert_one_line, save_changed, toy_pairs, write_corpus
+from conftest import anydepth, assert_one_line, running, save_changed, toy_pairs, write_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +82,7 @@ def lines_done(out):
 def test_a_full_disk_loses_nothing(command, whole, tmp_path):
     """A limit on the size of files stands in for a full disk: the writes fail for real."""
     out = tmp_path / "out"
-    line = shlex.join([sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)])
-    done = subprocess.run(["bash", "-c", f"ulimit -f 4; {line}"], capture_output=True)
+    done = anydepth(*command, "--out", out, file_limit=4_000)
     assert_one_line(done, "File too large", "free some space and give the same command again")
     assert 0 < lines_done(out) < 600
     assert anydepth(*command, "--out", out).returncode == 0
@@ -194,15 +191,12 @@ def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path, here):
 
 def test_two_processes_cannot_share_a_folder(command, tmp_path):
     out = tmp_path / "out"
-    first = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)])
-    try:
+    with running(*command, "--out", out) as first:
         while not (out / "distill.json").exists():
+            assert first.poll() is None
             time.sleep(0.001)
         first.send_signal(signal.SIGSTOP)  # so that it is still there
         second = anydepth(*command, "--out", out)
-    finally:
-        first.kill()
-        first.wait()
     assert_one_line(second, "another process is distilling in")
 
 

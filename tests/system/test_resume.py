@@ -3,12 +3,10 @@
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from conftest import anydepth
+from conftest import anydepth, running
 
 pytestmark = pytest.mark.slow
 
@@ -82,15 +80,11 @@ def test_a_torn_checkpoint_costs_only_its_steps(toy_recipe, tmp_path, uninterrup
 
 def test_two_processes_cannot_share_a_run(toy_recipe, tmp_path):
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "anydepth", "train", str(toy_recipe), "--out", str(run)]
-    first = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
+    with running("train", toy_recipe, "--out", run) as first:
         while not (run / "recipe.json").exists():
+            assert first.poll() is None
             time.sleep(0.01)
         first.send_signal(signal.SIGSTOP)  # so that it is still there
         second = anydepth("train", toy_recipe, "--out", run)
-    finally:
-        first.kill()
-        first.communicate()
     assert second.returncode == 2
     assert b"another process is training" in second.stderr
