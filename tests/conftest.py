@@ -21,11 +21,24 @@ from filelock import FileLock
 from safetensors.torch import load_file
 
 from anydepth.config import Recipe
+from anydepth.data import prepare
 from anydepth.infer.translator import Translator
 
 # Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Those that take longest, so that no core is left with one at the end. The second needs no model: it begins at once.
+LONGEST = ("test_distributed.py", "test_core_sanitized.py", "test_ray.py", "test_latent_models.py", "test_torchrun.py",
+           "test_flexible_models.py", "test_server_load.py", "test_training.py", "test_page.py")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, then those with slow tests, then the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (places.get(item.path.name, len(LONGEST)), item.path not in slow))
+
 
 WORDS = {
     "le": "the", "un": "a", "chat": "cat", "chien": "dog", "oiseau": "bird", "mange": "eats", "voit": "sees",
@@ -222,6 +235,14 @@ def copy_data(recipe: Recipe, run: Path) -> bool:
     shutil.copytree(found, run / "data")
     (run / ".lock").touch()
     return True
+
+
+def begin_with_data(recipe: Recipe, run: Path) -> None:
+    """Prepare the data of a run, or copy what has been prepared, before its processes start."""
+    if _data_key(recipe) and not run.exists() and not copy_data(recipe, run):
+        prepare(recipe.data, run / "data", recipe.train.seed)
+        (run / ".lock").touch()
+        keep_data(recipe, run)
 
 
 def keep_data(recipe: Recipe, run: Path) -> None:
