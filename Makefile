@@ -9,8 +9,12 @@ BIN := $(VENV)/bin
 # pip compiles byte code on one core; COMPILE does it on all of them. Without it, every start in a read-only container
 # would compile anew.
 PIP = $(BIN)/pip install --quiet --no-compile -c constraints.txt
-COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' $(VENV)/lib src || true
-PYTEST = $(BIN)/python -m pytest -n logical --dist worksteal
+# Not what only tests and tools import, which is most of it.
+TOOLS = mypy|mypyc|onnx|onnxruntime|onnxscript|pandas|pip|playwright|ray|setuptools|transformers
+NOT_COMPILED = /tests/|/testing/_internal/|site-packages/($(TOOLS))/
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib src || true
+# Files are handed out one by one, the slow ones first (tests/conftest.py): so all cores are busy to the end.
+PYTEST = $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo check test lint docs bench clean
@@ -26,10 +30,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard csrc/*) |
 	$(COMPILE)
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: pyproject.toml constraints.txt setup.py $(wildcard csrc/*) | $(BIN)/python
+	$(PIP) torch
 	$(PIP) -e '.[dev]'
 	$(COMPILE)
-	touch $@
+	touch $(VENV)/.installed $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) -e '.[bench]'
@@ -55,11 +60,14 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/anydepth serve      # and open the address that it prints"
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 
-check: lint
-	$(PYTEST) -m 'not slow'
-
-test: lint
-	$(PYTEST)
+# mypy runs beside the tests: it takes a minute of one core. What it says comes last.
+check: CHOSEN = -m 'not slow'
+check test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & mypy=$$!; \
+	echo "$(PYTEST) $(CHOSEN)"; $(PYTEST) $(CHOSEN); tests=$$?; \
+	wait $$mypy; types=$$?; echo mypy; cat $(VENV)/mypy.log; test $$tests = 0 && test $$types = 0
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What pyproject.toml cannot express: the bundled model is outside src but installed as part of the package, and the
 C++ core of the native engine is compiled if there is a compiler."""
 
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -14,6 +15,18 @@ class BuildCore(build_ext):
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile the files side by side: setuptools takes one after the other."""
+        compile_files = self.compiler.compile
+
+        def compile_together(sources: list[str], **options: object) -> list[str]:
+            with ThreadPool() as threads:
+                return sum(threads.map(lambda source: compile_files([source], **options), sources), [])
+
+        Path(self.build_temp, CORE).mkdir(parents=True, exist_ok=True)
+        self.compiler.compile = compile_together
+        super().build_extension(ext)
 
 
 setup(

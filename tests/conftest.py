@@ -4,11 +4,15 @@ import io
 import logging
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -16,11 +20,25 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
+from anydepth.config import Recipe
+from anydepth.data import prepare
 from anydepth.infer.translator import Translator
 
 # Tiny tensors: more threads only wait for each other, here and in the processes that tests start.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Those that take longest, so that no core is left with one at the end. The second needs no model: it begins at once.
+LONGEST = ("test_distributed.py", "test_core_sanitized.py", "test_ray.py", "test_latent_models.py", "test_torchrun.py",
+           "test_flexible_models.py", "test_server_load.py", "test_training.py", "test_page.py")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, then those with slow tests, then the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (places.get(item.path.name, len(LONGEST)), item.path not in slow))
+
 
 WORDS = {
     "le": "the", "un": "a", "chat": "cat", "chien": "dog", "oiseau": "bird", "mange": "eats", "voit": "sees",
@@ -149,15 +167,27 @@ def save_changed(run: Path, folder: Path) -> None:
     artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
 
 
-def anydepth(
-    *arguments: object, stdin: bytes = b"", env: dict[str, str] | None = None, fresh: bool = False, **options: object
-) -> subprocess.CompletedProcess[bytes]:
-    """The command line in a process of its own; with `fresh` as a user starts it, which takes seconds to import all."""
-    words = list(map(str, arguments))
-    if sys.platform == "linux" and not fresh and not options:  # elsewhere a fork of what uses threads is not safe
-        return forked.run(words, stdin, dict(os.environ) if env is None else env)
-    command = [sys.executable, "-m", "anydepth", *words]
-    return subprocess.run(command, input=stdin, capture_output=True, env=env, **options)  # type: ignore[call-overload, no-any-return]
+def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """The command line in a process of its own. `how` is as for `forked.run`; `preexec_fn` starts it as a user does."""
+    if "preexec_fn" in how:
+        command = [sys.executable, "-m", "anydepth", *map(str, arguments)]
+        return subprocess.run(command, input=stdin, capture_output=True, **how)
+    if dies := how.get("dies"):
+        how["dies"] = (str(dies[0]), dies[1])
+    return forked.run(list(map(str, arguments)), stdin, **how)
+
+
+@contextmanager
+def running(*arguments: object, stderr: int | None = None) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
+    """The command line in a process of its own, which is killed if it has not ended with the block."""
+    with open(os.devnull, "r+b") as nothing:
+        file = nothing.fileno()
+        process = forked.start(list(map(str, arguments)), file, file, file if stderr is None else stderr)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -193,8 +223,44 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
         assert word in said
 
 
+PREPARED: dict[tuple[object, ...], Path] = {}
+PREPARED_IN = tempfile.TemporaryDirectory(prefix="anydepth-tests-")
+
+
+def copy_data(recipe: Recipe, run: Path) -> bool:
+    """Begin a run with the data that an earlier one prepared from the same files in the same way, if there was one."""
+    found = PREPARED.get(_data_key(recipe))
+    if found is None or run.exists():
+        return False
+    shutil.copytree(found, run / "data")
+    (run / ".lock").touch()
+    return True
+
+
+def begin_with_data(recipe: Recipe, run: Path) -> None:
+    """Prepare the data of a run, or copy what has been prepared, before its processes start."""
+    if _data_key(recipe) and not run.exists() and not copy_data(recipe, run):
+        prepare(recipe.data, run / "data", recipe.train.seed)
+        (run / ".lock").touch()
+        keep_data(recipe, run)
+
+
+def keep_data(recipe: Recipe, run: Path) -> None:
+    key = _data_key(recipe)
+    if key and key not in PREPARED:
+        PREPARED[key] = Path(shutil.copytree(run / "data", Path(PREPARED_IN.name) / str(len(PREPARED))))
+
+
+def _data_key(recipe: Recipe) -> tuple[object, ...]:
+    if recipe.init_from is not None or (recipe.teacher is not None and recipe.teacher.model != "self"):
+        return ()  # it may be their tokenizer
+    text = recipe.data.model_dump_json()
+    files = [Path(name).stat() for name in re.findall(r'"(/[^"]+)"', text) if Path(name).exists()]
+    return (text, recipe.train.seed, *((file.st_mtime_ns, file.st_size) for file in files))
+
+
 def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
-    """Train, and return what was said."""
+    """Train, and return what was said. The same data is prepared once."""
     from anydepth.config.reading import read_recipe
     from anydepth.training.run import train
 
@@ -202,9 +268,14 @@ def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     handler, level = logging.StreamHandler(messages), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    read, copied = read_recipe(recipe, changes), False
     try:
-        train(read_recipe(recipe, changes), run)
+        copied = copy_data(read, run)
+        train(read, run)
+        keep_data(read, run)
     finally:
+        if copied and not (run / "recipe.json").exists():
+            shutil.rmtree(run)  # it was refused, and must leave nothing
         log.removeHandler(handler)
         log.setLevel(level)
     return messages.getvalue()

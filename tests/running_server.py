@@ -1,31 +1,34 @@
-"""A real server on loopback, started as a user starts it."""
+"""A real server on loopback, in a process of its own."""
 
 import json
+import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
+import forked
 import httpx
+from conftest import running
 
 
 class Served:
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "forked.Process | subprocess.Popen[bytes]", said: TextIO) -> None:
         self.process = process
         self.lines: list[str] = []
         self.url = ""
-        for line in process.stderr:
+        for line in said:
             self.lines.append(line)
             if found := re.match(r"(http://\S+/) ", line):
                 self.url = found[1].rstrip("/")
                 break
         self._begun = len(self.lines)
         assert self.url, "".join(self.lines)
-        self._reader = threading.Thread(target=lambda: self.lines.extend(process.stderr), daemon=True)
+        self._reader = threading.Thread(target=lambda: self.lines.extend(said), daemon=True)
         self._reader.start()
         self.client = httpx.Client(base_url=self.url, timeout=1000)
 
@@ -48,10 +51,7 @@ class Served:
 
 @contextmanager
 def serving(model: Path, *options: object) -> Iterator[Served]:
-    command = [sys.executable, "-m", "anydepth", "serve", str(model), "--port", "0", *map(str, options)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
-    try:
-        yield Served(process)
-    finally:
-        process.kill()
-        process.wait()
+    ours, theirs = os.pipe()
+    with running("serve", model, "--port", 0, *options, stderr=theirs) as process, open(ours, encoding="utf-8") as said:
+        os.close(theirs)
+        yield Served(process, said)

@@ -1,6 +1,6 @@
 """Settings under which any number of processes has to learn the same, up to rounding."""
 
-STEPS = 6
+STEPS = 4
 # Without dropout, whose numbers are a process's own. Without ReLU, which rounding may switch. By plain descent: Adam
 # divides by the size of a gradient, and makes a large step of one that is nothing but rounding.
 ALIKE = [

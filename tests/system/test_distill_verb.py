@@ -5,12 +5,10 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from conftest import anydepth, assert_one_line, save_changed, toy_pairs, write_corpus
+from conftest import anydepth, assert_one_line, running, save_changed, toy_pairs, write_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -62,14 +60,9 @@ def test_it_says_what_it_did_and_equals_translate(toy_run, corpus, whole, tmp_pa
 
 def test_killed_again_and_again(command, whole, tmp_path):
     out = tmp_path / "out"
-    process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
     for kill in range(3):
-        before = lines_done(out)
-        with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
-            while running.poll() is None and lines_done(out) < before + 40:
-                time.sleep(0.001)
-            time.sleep(0.003 * kill)
-            running.send_signal(signal.SIGKILL)
+        done = anydepth(*command, "--out", out, dies=(out, 41 + kill))
+        assert done.returncode == -signal.SIGKILL, done.stderr
         assert 0 < lines_done(out) < 600
         assert not (out / "distilled.fr").exists()
     with open(out / "distilled.en.part", "ab") as part:
@@ -89,8 +82,7 @@ def lines_done(out):
 def test_a_full_disk_loses_nothing(command, whole, tmp_path):
     """A limit on the size of files stands in for a full disk: the writes fail for real."""
     out = tmp_path / "out"
-    line = shlex.join([sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)])
-    done = subprocess.run(["bash", "-c", f"ulimit -f 4; {line}"], capture_output=True)
+    done = anydepth(*command, "--out", out, file_limit=4_000)
     assert_one_line(done, "File too large", "free some space and give the same command again")
     assert 0 < lines_done(out) < 600
     assert anydepth(*command, "--out", out).returncode == 0
@@ -153,11 +145,7 @@ def test_another_engine_does_not_go_on(command, toy_run, whole, tmp_path, here):
 
 def test_smaller_batches_may_follow_when_memory_ran_out(command, whole, tmp_path, here):
     out = tmp_path / "out"
-    process = [sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)]
-    with subprocess.Popen(process, stderr=subprocess.DEVNULL) as running:
-        while not lines_done(out):
-            time.sleep(0.001)
-        running.kill()
+    assert anydepth(*command, "--out", out, dies=(out, 60)).returncode == -signal.SIGKILL
     assert 0 < lines_done(out) < 600
     assert here(*command, "--out", out, "--batch-size", 5, "--chunk", 50).returncode == 0
     assert contents(out) == contents(whole)
@@ -203,15 +191,12 @@ def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path, here):
 
 def test_two_processes_cannot_share_a_folder(command, tmp_path):
     out = tmp_path / "out"
-    first = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, command), "--out", str(out)])
-    try:
+    with running(*command, "--out", out) as first:
         while not (out / "distill.json").exists():
+            assert first.poll() is None
             time.sleep(0.001)
         first.send_signal(signal.SIGSTOP)  # so that it is still there
         second = anydepth(*command, "--out", out)
-    finally:
-        first.kill()
-        first.wait()
     assert_one_line(second, "another process is distilling in")
 
 

@@ -1,21 +1,21 @@
 """kill -9 at any moment, the same command again: the finished weights equal the uninterrupted run's to the bit."""
 
 import random
+import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from conftest import anydepth
+from conftest import anydepth, running
 
 pytestmark = pytest.mark.slow
 
 CHANGES = [
-    "train.steps=60",
-    "train.checkpoint_every=5",
-    "train.valid_every=10",
-    "train.log_every=5",
+    "train.steps=20",
+    "train.checkpoint_every=2",
+    "train.valid_every=5",
+    "train.valid_sentences=5",
+    "train.log_every=2",
     "model.dropout=0.2",
     "train.optimiser=muon",
     "data.augment={lower: 0.3, join: 0.2}",
@@ -29,46 +29,44 @@ def model_bytes(run):
 
 @pytest.fixture(scope="module")
 def uninterrupted(toy_recipe, tmp_path_factory):
+    """A finished run. Do not write to it."""
     run = tmp_path_factory.mktemp("whole") / "run"
     done = anydepth("train", toy_recipe, "--out", run, *SETTINGS, fresh=True)
     assert done.returncode == 0, done.stderr
-    return model_bytes(run)
+    return run
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_again_and_again(toy_recipe, tmp_path, uninterrupted, seed):
-    rng = random.Random(seed)
+    """As the data is prepared, then each time at another file of a checkpoint that is written, renamed or removed."""
+    rng, run = random.Random(seed), tmp_path / "run"
+    deaths = [(run / ".data.tmp", rng.randint(1, 12)), *((run / "checkpoints", rng.randint(8, 24)) for _ in range(3))]
+    for death in deaths:
+        done = anydepth("train", toy_recipe, "--out", run, *SETTINGS, dies=death)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    done = anydepth("train", toy_recipe, "--out", run, *SETTINGS)
+    assert done.returncode == 0, done.stderr
+    assert b"resuming from step" in done.stderr
+    assert model_bytes(run) == model_bytes(uninterrupted)
+
+
+def test_killed_at_the_end(toy_recipe, tmp_path, uninterrupted):
+    """Once all steps are done, while the model is written."""
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "anydepth", "train", str(toy_recipe), "--out", str(run), *SETTINGS]
-    kills = 0
-    while not (run / "finished.json").exists():
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        try:
-            if kills < 4:
-                wait_for_progress(process, run, rng)
-            else:
-                process.wait()
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        kills += 1
-        assert kills < 10
-    assert kills >= 3
-    assert model_bytes(run) == uninterrupted
-
-
-def wait_for_progress(process, run, rng):
-    """Until a new checkpoint is there or being written, then a moment more."""
-    folder = run / "checkpoints"
-    before = {path.name for path in folder.glob("*")}
-    while process.poll() is None and {path.name for path in folder.glob("*")} <= before:
-        time.sleep(0.002)
-    time.sleep(rng.random() * 0.1)
+    shutil.copytree(uninterrupted, run)
+    for name in ("finished.json", "model/config.json"):
+        (run / name).unlink()
+    for operation in (1, 3, 6):
+        done = anydepth("train", toy_recipe, "--out", run, *SETTINGS, dies=(run / ".model.tmp", operation))
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert not (run / "finished.json").exists()
+    done = anydepth("train", toy_recipe, "--out", run, *SETTINGS)
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(run) == model_bytes(uninterrupted)
 
 
 def test_a_torn_checkpoint_costs_only_its_steps(toy_recipe, tmp_path, uninterrupted):
-    run = tmp_path / "run"
-    assert anydepth("train", toy_recipe, "--out", run, *SETTINGS).returncode == 0
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
     (run / "finished.json").unlink()
     newest = sorted((run / "checkpoints").iterdir())[-1]
     weights = newest / "model.safetensors"
@@ -76,20 +74,17 @@ def test_a_torn_checkpoint_costs_only_its_steps(toy_recipe, tmp_path, uninterrup
     (run / "model" / "config.json").unlink()
     done = anydepth("train", toy_recipe, "--out", run, *SETTINGS)
     assert done.returncode == 0, done.stderr
-    assert b"checkpoint of step 60 is damaged: skipped" in done.stderr
-    assert model_bytes(run) == uninterrupted
+    assert b"checkpoint of step 20 is damaged: skipped" in done.stderr
+    assert model_bytes(run) == model_bytes(uninterrupted)
 
 
 def test_two_processes_cannot_share_a_run(toy_recipe, tmp_path):
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "anydepth", "train", str(toy_recipe), "--out", str(run)]
-    first = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
+    with running("train", toy_recipe, "--out", run) as first:
         while not (run / "recipe.json").exists():
+            assert first.poll() is None
             time.sleep(0.01)
+        first.send_signal(signal.SIGSTOP)  # so that it is still there
         second = anydepth("train", toy_recipe, "--out", run)
-    finally:
-        first.kill()
-        first.communicate()
     assert second.returncode == 2
     assert b"another process is training" in second.stderr

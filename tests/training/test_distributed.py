@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RECIPE, TWO_TARGETS, made_once, run_recipe, write_corpus
+from conftest import RECIPE, TWO_TARGETS, begin_with_data, made_once, run_recipe, weights_of, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file
@@ -51,8 +51,11 @@ CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name
 }
 # What one process makes of a case is then what it makes of another.
 SAME_AS = {"recomputed": "sampled"}
-APART = ("by-word", "halting")  # which are refused
+# Not sharded: what is refused, and what differs in nothing that sharding could change from another one here.
+APART = ("by-word", "halting", "augmented", "sampled-encoder", "latent")
 SHARDED = [name for name in CASES if name not in APART]
+OTHER_NUMBERS = ("one-then-two", "two-then-one")  # of processes than a run began with
+LONGER = ["train.steps=25", "train.checkpoint_every=10", "train.valid_every=1000"]
 IN_BFLOAT16 = {"bfloat16": "train.shard=false", "bfloat16-sharded": "train.shard=true"}
 
 
@@ -93,6 +96,8 @@ def train_together(folder: Path, recipes: dict[str, Path], toy_run: Path) -> Non
     for run, first, second in (("now-whole", "true", "false"), ("now-sharded", "false", "true")):
         cases.append((run, "adam", [f"train.shard={first}", f"train.steps={STEPS // 2}"]))
         cases.append((run, "adam", [f"train.shard={second}"]))
+    half = f"train.steps={STEPS // 2}"
+    cases += [("one-then-two", "adam", []), ("two-then-one", "adam", [half]), ("undisturbed", "sampled", LONGER)]
     asked = [
         {
             "recipe": str(recipes[CASES[case][0]]),
@@ -101,11 +106,15 @@ def train_together(folder: Path, recipes: dict[str, Path], toy_run: Path) -> Non
         }
         for run, case, more in cases
     ]
+    for one in asked:
+        begin_with_data(read_recipe(Path(one["recipe"]), one["changes"]), Path(one["run"]))
+    run_recipe(recipes["pairs"], folder / "one-then-two", *changes_of("adam", toy_run), half)
     (folder / "cases.json").write_text(json.dumps(asked), "utf-8")
     said = torchrun(
         Path(__file__).with_name("trained_together.py"), folder / "cases.json", data_apart(folder / "apart")
     )
     (folder / "said.txt").write_text(said, "utf-8")
+    run_recipe(recipes["pairs"], folder / "two-then-one", *changes_of("adam", toy_run))
 
 
 def data_apart(folder: Path) -> Path:
@@ -172,9 +181,12 @@ RUNS = {**{name: name for name in CASES}, **{f"{name}-sharded": name for name in
 
 def test_two_processes_learn_what_one_does(alone, together):
     """In one test, for the processes are started once."""
-    for run in (*RUNS, "now-whole", "now-sharded"):
+    for run in (*RUNS, "now-whole", "now-sharded", *OTHER_NUMBERS):
         print(run)  # which one it was, should it fail
         check_alike(alone, together, run)
+    for run in OTHER_NUMBERS:
+        found, expected = (position(folder) for folder in (together / run, alone("adam")))
+        assert found == expected
     for run in IN_BFLOAT16:
         print(run)
         found, expected = ([one["loss"] for one in losses(folder)] for folder in (together / run, alone("vanilla")))
@@ -185,6 +197,12 @@ def test_two_processes_learn_what_one_does(alone, together):
         assert f"process {rank}: the weights of process 1 differ from those of process 0" in said
         assert f"process {rank}: process 1 finds other data in {together / 'apart' / str(rank)}/data than" in said
         assert f"process {rank} found {together / 'now-sharded' / 'model'}" in said
+
+
+def position(run: Path) -> list[object]:
+    """How far it is in the data."""
+    state = json.loads((run / f"checkpoints/step-{STEPS:09d}/state.json").read_text("utf-8"))["state"]
+    return [state[key] for key in ("step", "epoch", "batch", "data")]
 
 
 def check_alike(alone, together, run):
@@ -205,6 +223,37 @@ def check_alike(alone, together, run):
         )
 
 
+@pytest.mark.parametrize(("machines", "victim"), [(1, 0), (2, 1)])
+def test_a_worker_that_is_killed_costs_nothing_but_time(recipes, toy_run, together, tmp_path, machines, victim):
+    """torchrun starts all of them again, on every machine, and they go on from the last checkpoint."""
+    run = tmp_path / "killed"
+    changes = [*changes_of("sampled", toy_run), *LONGER]
+    begin_with_data(read_recipe(recipes["pairs"], changes), run)
+    meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    start = ["--standalone", "--nproc-per-node", 2] if machines == 1 else ["--nnodes", 2, "--nproc-per-node", 1, *meet]
+    settings = [word for change in changes for word in ("--set", change)]
+    script = [Path(__file__).with_name("killed_worker.py"), victim, tmp_path / "mark"]
+    words = [*start, "--max-restarts", 2, *script, "train", recipes["pairs"], "--out", run, *settings]
+    command = [sys.executable, "-m", "torch.distributed.run", *map(str, words)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    begun = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for _ in range(machines)]
+    said = "".join(process.communicate()[1].decode() for process in begun)
+    assert [process.returncode for process in begun] == [0] * machines, said[-3000:]
+    assert (tmp_path / "mark").exists()
+    assert "resuming from step 10" in said
+    records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
+    assert [one["step"] for one in records if one["kind"] == "train"] == list(range(1, 26))  # none twice, none missing
+    expected = weights_of(together / "undisturbed")
+    for name, value in weights_of(run).items():
+        assert torch.equal(value, expected[name]), name
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def test_a_model_to_be_divided_waits_in_main_memory():
     """Whole it may not fit on a device; `meta` stands for one."""
     device = torch.device("meta")
@@ -216,9 +265,7 @@ def test_a_model_to_be_divided_waits_in_main_memory():
 def test_a_first_process_that_nobody_reaches(monkeypatch):
     """Of a port that is closed, as behind a firewall, the others hear soon enough, and say which it was."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     shared = torch.distributed.HashStore()
     shared.set(PORT_KEY, str(port))
     with pytest.raises(UserError, match=f"does not answer at 127.0.0.1, port {port} .* open the ports"):
