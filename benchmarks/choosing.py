@@ -15,7 +15,7 @@ import anydepth
 from anydepth.data.corpus import read_lines
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector
-from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, Reader
+from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, SelectorReader
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     def untrained(kind: Kind) -> LearnedSelector:
         config, depths = DEFAULTS[kind], translator.menu.names
         network = DepthPredictor(config, translator.model, len(depths))
-        read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+        read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
         return LearnedSelector(network, read, depths, [LengthCost(1.0, 0.0)] * len(depths), 10.0)
 
     ours, papers = untrained("likelihood"), untrained("labels")

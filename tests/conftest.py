@@ -210,5 +210,5 @@ def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     return messages.getvalue()
 
 
-def weights_of(run: Path) -> dict[str, torch.Tensor]:
+def load_weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "model" / "model.safetensors")

@@ -58,7 +58,7 @@ def test_a_tag_decides_the_language(both):
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.slow
 def test_decoding_with_a_tag_is_decoding_with_it_put_in_by_hand(both, beam):
-    tag = both.tokenizer.id_of("<2loud>")
+    tag = both.tokenizer.symbol_id("<2loud>")
     sources = [[tag, *both.tokenizer.encode(text), Tokenizer.EOS] for text in TEXTS if text]
     options = SearchOptions(beam=beam, nbest=beam, length_penalty=0.6)
     loud = both.between(target="loud")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import anydepth as command
-from conftest import run_recipe, toy_pairs, weights_of
+from conftest import load_weights, run_recipe, toy_pairs
 
 import anydepth
 from anydepth.artifact import model as artifact
@@ -52,7 +52,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(toy_recipe, tmp_path, options):
     run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
     run_recipe(toy_recipe, tmp_path / "parts", *changes)
     run_recipe(toy_recipe, tmp_path / "again", *changes)
-    parts, again = weights_of(tmp_path / "parts"), weights_of(tmp_path / "again")
+    parts, again = load_weights(tmp_path / "parts"), load_weights(tmp_path / "again")
     assert parts.keys() == again.keys()
     for name, value in again.items():
         assert torch.equal(parts[name], value), name

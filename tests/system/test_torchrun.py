@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import anydepth, assert_one_line, made_once, run_recipe, weights_of
+from conftest import anydepth, assert_one_line, load_weights, made_once, run_recipe
 from trained_alike import ALIKE
 
 pytestmark = pytest.mark.slow
@@ -79,8 +79,8 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(toy_recipe, whole, tmp_p
     assert [process.returncode for process in begun] == [0] * machines, said[-3000:]
     assert "resuming from step" in said
     assert steps_logged(run) == list(range(1, 61))  # none twice, none missing
-    expected = weights_of(whole)
-    for name, value in weights_of(run).items():
+    expected = load_weights(whole)
+    for name, value in load_weights(run).items():
         assert torch.equal(value, expected[name]), name
 
 
@@ -106,8 +106,8 @@ def test_another_number_of_processes_goes_on(toy_recipe, alone, tmp_path, counts
         json.loads((folder / f"checkpoints/step-{STEPS[1]:09d}/state.json").read_text()) for folder in (alone, run)
     )
     assert found["state"] == expected["state"]  # as far in the data
-    for name, value in weights_of(run).items():
-        torch.testing.assert_close(value, weights_of(alone)[name], rtol=1e-4, atol=5e-5)
+    for name, value in load_weights(run).items():
+        torch.testing.assert_close(value, load_weights(alone)[name], rtol=1e-4, atol=5e-5)
 
 
 def test_what_is_wrong_is_said_once(toy_recipe, tmp_path):

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from conftest import anydepth as command
-from conftest import assert_one_line, run_recipe, weights_of, write_corpus
+from conftest import assert_one_line, load_weights, run_recipe, write_corpus
 
 import anydepth
 from anydepth.artifact.model import load_model
@@ -108,7 +108,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(masked_recipe, tmp_path):
     run_recipe(masked_recipe, tmp_path / "whole", *settings, "train.steps=6")
     run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=2")
     run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=6")
-    one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
+    one, other = load_weights(tmp_path / "whole"), load_weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

@@ -31,7 +31,7 @@ from anydepth.artifact.folder import (
     check_files,
     check_menu,
     check_pairs,
-    format_of,
+    choose_format,
     make_model,
     read_config,
     without_defaults,
@@ -41,7 +41,7 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.device import choose_device
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, sha256_of, write_atomically
+from anydepth.files import atomic_folder, file_sha256, write_atomically
 from anydepth.model import Transformer
 from anydepth.tensors import write_tensors
 from anydepth.word_depths.table import TokenDepths, WordDepths
@@ -88,7 +88,7 @@ class LoadedModel:
         """The subwords of a text as the encoder reads them. An empty text has no tag: it needs no search."""
         opening = list(self.tokenizer.opening)
         if self.tag is not None and ids:
-            tag = self.tokenizer.id_of(self.tag)
+            tag = self.tokenizer.symbol_id(self.tag)
             if tag is None:
                 raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
             opening.append(tag)
@@ -148,14 +148,14 @@ def save(
             rule = token_depths
             words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
         record = {
-            "format": format_of(config, named_pairs, bool(labels) or token_depths is not None),
+            "format": choose_format(config, named_pairs, bool(labels) or token_depths is not None),
             "model": without_defaults(config),
             "vocabulary": tokenizer.vocabulary_size,
             "languages": list(languages),
             **({"pairs": [asdict(pair) for pair in named_pairs]} if named_pairs else {}),
             **({"labels": list(labels), "max_tokens": max_tokens} if labels else {}),
             **words,
-            "files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
+            "files": {path.name: file_sha256(path) for path in sorted(temporary.iterdir())},
             "facts": facts,
         }
         (temporary / "config.json").write_text(_json(record), "utf-8")

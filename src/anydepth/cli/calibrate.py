@@ -1,6 +1,6 @@
 """`anydepth calibrate`: measures every depth on this machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,7 +9,7 @@ from anydepth.cli.options import (
     Beam,
     CutLong,
     Device,
-    Engine,
+    EngineOption,
     From,
     LengthPenalty,
     ModelOrBundled,
@@ -22,9 +22,6 @@ from anydepth.cli.options import (
     results,
     stderr,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def calibrate(
@@ -41,7 +38,7 @@ def calibrate(
     cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "auto",
+    engine: EngineOption = "auto",
     quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,

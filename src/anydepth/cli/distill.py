@@ -13,17 +13,17 @@ from anydepth.cli.options import (
     BatchSize,
     Beam,
     Device,
-    Engine,
+    EngineOption,
     From,
     LengthPenalty,
     MaxLength,
-    Model,
+    ModelArgument,
     Quantize,
     RunnerName,
     Threads,
     To,
-    Workers,
-    depths_of,
+    WorkersOption,
+    complete_depths,
     load_translator,
     make_runner,
     stderr,
@@ -32,13 +32,13 @@ from anydepth.cli.options import (
 Depth = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=depths_of
+        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=complete_depths
     ),
 ]
 
 
 def distill(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[
         Path, typer.Option(help="Sentences to translate, one per line; gzip is fine.", show_default=False)
     ],
@@ -60,11 +60,11 @@ def distill(
     chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "torch",
+    engine: EngineOption = "torch",
     quantize: Quantize = None,
     runner: RunnerName = "here",
     address: Address = None,
-    workers: Workers = None,
+    workers: WorkersOption = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

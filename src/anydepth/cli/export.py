@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import ModelOrBundled, Threads, depths_of, load_model, stderr
+from anydepth.cli.options import ModelOrBundled, Threads, complete_depths, load_model, stderr
 
 if TYPE_CHECKING:
-    from anydepth.export.export import Check
+    from anydepth.export.export import ExportCheck
 
 
 def export(
@@ -28,7 +28,7 @@ def export(
         typer.Option(
             help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
             show_default=False,
-            autocompletion=depths_of,
+            autocompletion=complete_depths,
         ),
     ] = None,
     quantize: Annotated[
@@ -84,7 +84,7 @@ def export(
     stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
-def _tell(result: "Check", quantize: str, of_several: bool) -> None:
+def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:
     count, origin = len(result.sample.sources), result.sample.origin
     at = f" at {result.depth}, the worst" if of_several else ""
     print(f"same tokens{at}: {result.same:,} of {count:,} ({origin})")

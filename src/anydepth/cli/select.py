@@ -12,11 +12,11 @@ from anydepth.cli.options import (
     BatchSize,
     Beam,
     Device,
-    Model,
+    ModelArgument,
     Reference,
     RunnerName,
     Threads,
-    Workers,
+    WorkersOption,
     families,
     load_model,
     make_report_folder,
@@ -35,7 +35,7 @@ class Kinds(StrEnum):
 
 
 def select(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[
         Path, typer.Option(help="Source sentences, one per line; none the model was trained on.", show_default=False)
     ],
@@ -64,7 +64,7 @@ def select(
     batch_size: BatchSize = 32,
     runner: RunnerName = "here",
     address: Address = None,
-    workers: Workers = None,
+    workers: WorkersOption = None,
     device: Device = "auto",
     threads: Threads = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="Decides the split, the search and the networks.")] = 1,

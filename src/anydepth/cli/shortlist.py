@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import From, Model, To, load_model, stderr
+from anydepth.cli.options import From, ModelArgument, To, load_model, stderr
 from anydepth.errors import UserError
 
 
 def shortlist(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[Path, typer.Option(help="Source sentences of the training corpus.", show_default=False)],
     target: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
     per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Target subwords for each source subword.")] = 50,

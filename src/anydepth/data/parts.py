@@ -24,7 +24,7 @@ MOST_LABELS = 10_000
 
 
 @dataclass
-class Part:
+class PairCorpus:
     """A language pair: the pairs to validate with in memory, those to train on in text files, one for each corpus."""
 
     pair: PairConfig
@@ -102,10 +102,10 @@ def file_prefix(pair: PairConfig, pairs: Sequence[PairConfig]) -> str:
     return f"{pair.name}." if len(pairs) > 1 else ""
 
 
-def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) -> Part:
+def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) -> PairCorpus:
     """Write the cleaned pairs to train on, and find those to validate with."""
     cleaner = Cleaner(config)
-    part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
+    part = PairCorpus(pair, file_prefix(pair, config.corpora), cleaner.counts)
     what = f"cleaned {part.items} of the {part.training_corpus}"
     sources: set[int] = set()
     if pair.valid is not None:
@@ -154,7 +154,7 @@ def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, coun
                 yield text, label
 
 
-def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
+def _hold_out(part: PairCorpus, hold_out: HoldOut, folder: Path) -> None:
     """Of the held-out pairs one per source is for validation; all of them stay out of training."""
     counts, valid = part.train_counts, dict[str, str]()
 
@@ -187,7 +187,7 @@ def _note_sources(pairs: Iterable[Pair], sources: set[int], found: set[int]) -> 
         yield pair
 
 
-def list_labels(part: Part) -> list[str]:
+def list_labels(part: PairCorpus) -> list[str]:
     """All that occur in the training corpus."""
     labels = sorted(part.labels)
     if len(labels) < 2:
