@@ -125,7 +125,7 @@ def save_random_model(folder: Path, width: int, layers: int) -> Path:
     model = random_model(width, layers, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = DepthMenu.of([SubNetwork.prefix(layers, layers)])
-    artifact.save(folder, model.config, tensors, tokenizer, menu, ("aa", "bb"), {})
+    artifact.save(folder, artifact.ModelContent(model.config, tensors, tokenizer, menu, ("aa", "bb")), {})
     return folder
 
 

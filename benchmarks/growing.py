@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.artifact import bundled_model
-from anydepth.artifact.model import save
+from anydepth.artifact.model import ModelContent, save
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -89,7 +89,7 @@ def main() -> None:
     n, m = made.config.encoder_layers, made.config.decoder_layers
     menu = DepthMenu.of([SubNetwork.prefix(i, j) for i in range(1, n + 1) for j in range(1, m + 1)])
     tensors = {name: value.detach() for name, value in made.named_parameters()}
-    save(Path(sys.argv[1]), made.config, tensors, bundled.tokenizer, menu, bundled.languages, {})
+    save(Path(sys.argv[1]), ModelContent(made.config, tensors, bundled.tokenizer, menu, bundled.languages), {})
 
 
 if __name__ == "__main__":

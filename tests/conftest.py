@@ -146,7 +146,8 @@ def save_changed(run: Path, folder: Path) -> None:
     there = Translator.load(run, engine="torch", device="cpu")
     tensors = {name: p.detach().clone() for name, p in there.model.named_parameters()}
     tensors["decoder.norm.bias"][0] += 0.5
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
+    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
+    artifact.save(folder, content, {})
 
 
 def anydepth(

@@ -90,7 +90,8 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), toy.tokenizer)
     source = tmp_path / "model"
-    artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    content = artifact.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
+    artifact.save(source, content, {})
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
         export(

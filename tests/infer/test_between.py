@@ -26,7 +26,9 @@ def save_again(there, folder, menu=None, pairs=None):
     """The same model with another menu or other pairs."""
     tensors = {name: value.detach().clone() for name, value in there.model.named_parameters()}
     pairs = there.pairs if pairs is None else pairs
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, menu or there.menu, there.languages, {}, pairs)
+    config, menu = there.model.config, menu or there.menu
+    content = artifact.ModelContent(config, tensors, there.tokenizer, menu, there.languages, pairs)
+    artifact.save(folder, content, {})
     return anydepth.load(folder, engine="torch")
 
 

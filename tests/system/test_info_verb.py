@@ -23,7 +23,6 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.sweep import remember, sweep
-from anydepth.infer.languages import choose_pair
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
@@ -148,7 +147,8 @@ def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMen
     torch.manual_seed(1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(folder, config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), "facts": {}, **more})
+    content = artifact.ModelContent(config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), **more})
+    artifact.save(folder, content, {})
     return folder
 
 
@@ -185,8 +185,8 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
     assert read_rows(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
     with pytest.raises(UserError, match=r"choose one, for instance with source_language=.fr."):
-        choose_pair(artifact.load_model(tmp_path / "own"))
-    assert choose_pair(artifact.load_model(tmp_path / "own"), "en").pair == "en-en"
+        artifact.load_model(tmp_path / "own").choose_pair()
+    assert artifact.load_model(tmp_path / "own").choose_pair("en").pair == "en-en"
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from anydepth.cli.options import (
     Source,
     Threads,
     To,
-    load_translator,
     results,
     stderr,
 )
@@ -48,12 +47,20 @@ def calibrate(
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.evaluate.calibrate import calibration_report
     from anydepth.evaluate.render import to_terminal
+    from anydepth.infer.translator import Translator
     from anydepth.selectors.calibration import refuse_newer, save
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    translator = load_translator(
-        model, device, threads, from_language, to_language, engine, quantize, batch_size=batch_size
-    )
+    translator = Translator.load(
+        model,
+        engine=engine,
+        device=device,
+        threads=threads,
+        quantize=quantize,
+        source_language=from_language,
+        target_language=to_language,
+        batch_size=batch_size,
+    ).between()
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

@@ -24,7 +24,6 @@ from anydepth.cli.options import (
     To,
     WorkersOption,
     complete_depths,
-    load_translator,
     make_runner,
     stderr,
 )
@@ -71,10 +70,19 @@ def distill(
     """Translate a corpus into one to train on. The same command again resumes where it stopped, killed or not."""
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
+    from anydepth.infer.translator import Translator
 
     run = make_runner(runner, address, workers, device, threads, engine, quantize)
     at = "cpu" if runner == "ray" else device  # there this model only answers questions
-    translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
+    translator = Translator.load(
+        model,
+        engine=engine,
+        device=at,
+        threads=threads,
+        quantize=quantize,
+        source_language=from_language,
+        target_language=to_language,
+    ).between()
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, run)
     if counts.kept:

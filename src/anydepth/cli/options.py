@@ -127,50 +127,21 @@ def complete_depths(context: typer.Context) -> list[str]:
         return []
 
 
-def load_translator(
-    model: Path | None,
-    device: str,
-    threads: int | None,
-    source: str | None = None,
-    target: str | None = None,
-    engine: str = "torch",
-    quantize: str | None = None,
-    *,
-    speculate: bool = False,
-    shortlist: bool = False,
-    batch_size: int = 1,
-) -> "Translator":
-    """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.infer.translator import on_engine
-
-    translator = load_model(model, device, threads).between(source, target)
-    return on_engine(
-        translator, engine, threads, quantize, speculate=speculate, shortlist=shortlist, batch_size=batch_size
-    )
-
-
-def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
-    """The model for all of its language pairs."""
-    import torch
-
-    from anydepth.infer.translator import Translator
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
-
-
 def load_families(
     arguments: Sequence[str],
     device: str,
     threads: int | None,
     source: str | None = None,
     target: str | None = None,
-    **engine: Any,
+    **options: Any,
 ) -> "dict[str, list[Translator]]":
-    """Each model for the language pair that is wanted of all of them; `engine` as `load_translator` takes it."""
+    """Each model for the language pair that is wanted of all of them, by default on torch."""
+    from anydepth.infer.translator import Translator
+
+    languages = {"source_language": source, "target_language": target}
+    options = {"engine": "torch", "device": device, "threads": threads, **languages, **options}
     return {
-        label: [load_translator(path, device, threads, source, target, **engine) for path in paths]
+        label: [Translator.load(path, **options).between() for path in paths]
         for label, paths in families(arguments).items()
     }
 

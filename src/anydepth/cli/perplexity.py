@@ -27,12 +27,11 @@ def perplexity(
     from anydepth.evaluate.perplexity import perplexity_every_depth
     from anydepth.evaluate.render import print_table
     from anydepth.evaluate.report import Column, Table
-    from anydepth.infer.languages import choose_pair
 
     texts = list(read_lines(text))
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = choose_pair(load_model(model, device), from_language)
+    loaded = load_model(model, device).choose_pair(from_language)
     hidden, found = perplexity_every_depth(
         loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long
     )

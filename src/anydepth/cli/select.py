@@ -18,7 +18,6 @@ from anydepth.cli.options import (
     Threads,
     WorkersOption,
     families,
-    load_model,
     make_report_folder,
     make_runner,
     results,
@@ -79,12 +78,13 @@ def select(
 
     from anydepth.evaluate.render import to_terminal
     from anydepth.files import only_process
+    from anydepth.infer.translator import Translator
     from anydepth.selectors.data import read_sample
     from anydepth.selectors.network import KINDS
     from anydepth.selectors.select import SelectOptions, SelectorRun, check_model
 
     run = make_runner(runner, address, workers, device, threads)
-    translator = load_model(model, device, threads)
+    translator = Translator.load(model, engine="torch", device=device, threads=threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, sentences, seed)
     dev = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import From, ModelArgument, To, load_model, stderr
+from anydepth.cli.options import From, ModelArgument, To, stderr
 from anydepth.errors import UserError
 
 
@@ -25,9 +25,9 @@ def shortlist(
     `--speculate` takes its drafts from it, and `export --to ctranslate2` writes it as vmap.
     """
     from anydepth.engines.shortlist import build_shortlist
+    from anydepth.infer.translator import Translator
 
-    translator = load_model(model, "cpu", None).between(from_language, to_language)
-    translator.hypotheses([])  # refuses what cannot translate
+    translator = Translator.load(model, engine="torch", device="cpu").between(from_language, to_language)
     if translator.folder is None or translator.pair is not None:
         raise UserError("a shortlist is for a model of one language pair: this one has several")
     with stderr.status("aligning words"):

@@ -1,19 +1,16 @@
 """One language pair on its way to training: cleaned, in text files, and without what is held out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
-
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig, PairConfig
 from anydepth.data.cleaning import Cleaner, CleaningCounts, digest
 from anydepth.data.corpus import Pair, read_lines, read_pairs
 from anydepth.data.split import HoldOut
 from anydepth.errors import UserError
-from anydepth.progress import progress_console
+from anydepth.progress import progress_bar
 
 Item = TypeVar("Item")
 
@@ -197,21 +194,10 @@ def list_labels(part: PairCorpus) -> list[str]:
     return labels
 
 
-@contextmanager
-def counter(description: str) -> Iterator[Callable[[int], None]]:
-    """Shows a count on a terminal. Yields what to call with the number of items so far."""
-    console = progress_console()
-    columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
-    is_hidden = console.quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda count: progress.update(task, completed=count)
-
-
 def watched(description: str, items: Iterable[Item]) -> Iterator[Item]:
     """The same items, counted while they are read."""
-    with counter(description) as show:
+    with progress_bar(description, None) as advance:
         for number, item in enumerate(items, start=1):
             if number % 1000 == 0:
-                show(number)
+                advance(1000)
             yield item

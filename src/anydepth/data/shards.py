@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
-from anydepth.data.parts import SIDES, PairCorpus, counter, write_pairs
+from anydepth.data.parts import SIDES, PairCorpus, write_pairs
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.device import cores
 from anydepth.errors import UserError
+from anydepth.progress import progress_bar
 
 Ids = NDArray[np.unsignedinteger[Any]]
 Lengths = NDArray[np.int32]
@@ -243,14 +244,13 @@ class Shard:
 
 def encode_part(part: PairCorpus, encoding: PairEncoder, folder: Path) -> None:
     """Write the tokens to train on, and the text to validate with."""
-    shards = list(_shards(part, folder))
-    kept, done = dict.fromkeys(part.files, 0), 0
-    with counter(f"encoded {part.items} of the {part.training_corpus}") as show:
+    shards, kept = list(_shards(part, folder)), dict.fromkeys(part.files, 0)
+    total = sum(shard.pairs for shard in shards)
+    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", total) as advance:
         for shard, counts in zip(shards, _encode_shards(shards, encoding), strict=True):
             kept[shard.text] += counts.kept
             part.train_counts.drop(empty=counts.empty, too_long=counts.too_long)
-            done += shard.pairs
-            show(done)
+            advance(shard.pairs)
     part.sizes = list(kept.values())
     part.check_training()
     part.valid = [pair for pair, _, _ in encoding.pairs(part.valid, part.valid_counts)]

@@ -17,7 +17,7 @@ import yaml
 
 from anydepth import __version__
 from anydepth.artifact.folder import read_config
-from anydepth.artifact.model import save
+from anydepth.artifact.model import ModelContent, save
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.engines.shortlist import VMAP, Shortlist
@@ -130,19 +130,10 @@ def _to_anydepth(request: ExportRequest, folder: Path) -> Translator:
         sub = request.entry.subnetwork
         config, tensors = cut(config, tensors, sub)
         menu, words = _single_entry_menu(request.entry, menu), words if sub.by_word else None
-    facts = read_config(translator.folder).facts
-    alone = folder / "model"
-    save(
-        alone,
-        config,
-        {name: value.to(dtype) for name, value in tensors.items()},
-        translator.tokenizer,
-        menu,
-        translator.languages,
-        facts,
-        translator.pairs,
-        token_depths=words,
-    )
+    stored = {name: value.to(dtype) for name, value in tensors.items()}
+    alone, languages, pairs = folder / "model", translator.languages, translator.pairs
+    content = ModelContent(config, stored, translator.tokenizer, menu, languages, pairs, token_depths=words)
+    save(alone, content, read_config(translator.folder).facts)
     for path in alone.iterdir():
         path.rename(folder / path.name)
     alone.rmdir()

@@ -37,7 +37,6 @@ from anydepth.evaluate.tradeoff import (
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, tradeoff_report, write_record
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.files import read_json
-from anydepth.infer.depths import why_no_selector
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
@@ -71,7 +70,7 @@ class SelectOptions:
 
 def check_model(translator: Translator) -> Path:
     """Before hours of work, not after. The model's folder is returned."""
-    folder, reason = translator.folder, why_no_selector(translator.loaded)
+    folder, reason = translator.folder, translator.loaded.why_no_selector()
     if reason is not None:
         raise UserError(reason)
     if folder is None or not os.access(folder, os.W_OK):

@@ -10,7 +10,7 @@ from anydepth.artifact.folder import LanguagePair
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
-from anydepth.infer.depths import AUTO
+from anydepth.infer.options import AUTO
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import BudgetSelector, in_ms
 from anydepth.selectors.calibration import LengthCost, by_layers, find

@@ -177,19 +177,18 @@ def write_models(
     def write(folder: Path, model: Finished, pair: str = "") -> None:
         own = [pairs[pair]] if pair else list(pairs.values())
         languages = (own[0].source, own[0].target) if pair else recipe.data.languages
-        artifact.save(
-            folder,
+        content = artifact.ModelContent(
             model.config,
             model.tensors,
             prepared.tokenizer,
             model.menu,
             languages,
-            facts,
-            own,
-            prepared.labels,
-            token_depths,
-            recipe.data.max_tokens if prepared.labels else None,
+            pairs=own,
+            labels=prepared.labels,
+            token_depths=token_depths,
+            max_tokens=recipe.data.max_tokens if prepared.labels else None,
         )
+        artifact.save(folder, content, facts)
 
     for pair, smaller in finished.cut_out.items():
         write(run / PRUNED / pair, smaller, pair)
