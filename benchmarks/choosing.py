@@ -5,38 +5,38 @@ python benchmarks/choosing.py [MODEL SOURCE] [--sentences 100] [--repeats 5]    
 How long a network takes does not depend on its weights: these are untrained.
 """
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from common import interleaved, print_versions
 
 import anydepth
 from anydepth.data.corpus import read_lines
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector
-from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, Reader
+from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, SelectorReader
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path, nargs="?", default=Path("demo/run"))
-    parser.add_argument("source", type=Path, nargs="?", default=Path("demo/data/test.fr"))
-    parser.add_argument("--sentences", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
+def main(
+    model: Annotated[Path, typer.Argument()] = Path("demo/run"),
+    source: Annotated[Path, typer.Argument()] = Path("demo/data/test.fr"),
+    sentences: int = 100,
+    repeats: int = 5,
+) -> None:
     torch.set_num_threads(1)
     print_versions()
-    translator = anydepth.load(arguments.model, engine="torch")
-    lines = list(read_lines(arguments.source))
-    texts = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
+    translator = anydepth.load(model, engine="torch")
+    lines = list(read_lines(source))
+    texts = lines[:: max(1, len(lines) // sentences)][:sentences]
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(texts)]
     shallowest = translator.menu.names[0]
 
     def untrained(kind: Kind) -> LearnedSelector:
         config, depths = DEFAULTS[kind], translator.menu.names
         network = DepthPredictor(config, translator.model, len(depths))
-        read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+        read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
         return LearnedSelector(network, read, depths, [LengthCost(1.0, 0.0)] * len(depths), 10.0)
 
     ours, papers = untrained("likelihood"), untrained("labels")
@@ -50,7 +50,7 @@ def main() -> None:
             selector.choose([row])
 
     seconds = interleaved(
-        {"translate": translate, "ours": lambda: choose(ours), "paper's": lambda: choose(papers)}, arguments.repeats
+        {"translate": translate, "ours": lambda: choose(ours), "paper's": lambda: choose(papers)}, repeats
     )
     for name in ("ours", "paper's"):
         share = seconds[name] / seconds["translate"]
@@ -58,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

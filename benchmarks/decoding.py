@@ -3,13 +3,13 @@
 python benchmarks/decoding.py [--repeats 5]
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import ctranslate2
 import numpy as np
 import torch
+import typer
 from common import interleaved, print_versions, random_model
 
 from anydepth.artifact.model import arrange_for_decoding
@@ -24,11 +24,7 @@ SIZES = {"width 512, 6-6, vocabulary 32k": (512, 6, 32_000), "width 256, 6-6, vo
 BARS = {(256, 1): 0.65}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="")
-    repeats, only = (lambda a: (a.repeats, a.only))(parser.parse_args())
+def main(repeats: int = 5, only: str = "") -> None:
     torch.set_num_threads(1)
     print_versions("ctranslate2")
     for size, (width, layers, vocabulary) in SIZES.items():
@@ -81,4 +77,4 @@ def to_ctranslate2(model: Transformer) -> ctranslate2.Translator:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -3,11 +3,11 @@
 python benchmarks/depths.py [--repeats 15]
 """
 
-import argparse
 from functools import partial
 
 import numpy as np
 import torch
+import typer
 from common import interleaved, print_versions, random_model
 
 from anydepth.artifact.model import arrange_for_decoding
@@ -19,10 +19,7 @@ from anydepth.engines.torch import search
 LENGTH, VOCABULARY = 25, 8000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=15)
-    repeats = parser.parse_args().repeats
+def main(repeats: int = 15) -> None:
     torch.set_num_threads(1)
     print_versions()
     model = random_model(256, 6, VOCABULARY).eval()
@@ -41,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

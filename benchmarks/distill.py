@@ -3,7 +3,6 @@
 python benchmarks/distill.py [MODEL] [--repeats 9] [--lines 1000000] [--only speed|memory]
 """
 
-import argparse
 import random
 import resource
 import subprocess
@@ -11,8 +10,10 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+import typer
 from common import interleaved, print_versions, random_model
 
 from anydepth.artifact import model as artifact
@@ -29,24 +30,23 @@ SPEED = DistillOptions(beam=4, batch_size=64, max_length=12, keep_all=True)
 MEMORY = DistillOptions(beam=1, batch_size=256, max_length=1, keep_all=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", nargs="?", type=Path, help="by default a random one is made")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--only", choices=("speed", "memory"))
-    parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def main(
+    model: Annotated[Path | None, typer.Argument(help="by default a random one is made")] = None,
+    repeats: int = 5,
+    lines: int = 1_000_000,
+    only: Literal["speed", "memory"] | None = None,
+    memory_of: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> None:
     torch.set_num_threads(1)
-    if arguments.memory_of:
-        print(peak_of_distilling(arguments.memory_of))
+    if memory_of:
+        print(peak_of_distilling(memory_of))
         return
     print_versions("sentencepiece")
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.only != "memory":
-            compare_speed(arguments.model, Path(folder), arguments.repeats)
-        if arguments.only != "speed":
-            compare_memory(Path(folder), arguments.lines)
+        if only != "memory":
+            compare_speed(model, Path(folder), repeats)
+        if only != "speed":
+            compare_memory(Path(folder), lines)
 
 
 def compare_speed(model: Path | None, folder: Path, repeats: int) -> None:
@@ -125,7 +125,7 @@ def save_random_model(folder: Path, width: int, layers: int) -> Path:
     model = random_model(width, layers, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = DepthMenu.of([SubNetwork.prefix(layers, layers)])
-    artifact.save(folder, model.config, tensors, tokenizer, menu, ("aa", "bb"), {})
+    artifact.save(folder, artifact.ModelContent(model.config, tensors, tokenizer, menu, ("aa", "bb")), {})
     return folder
 
 
@@ -141,4 +141,4 @@ def write_text(path: Path, lines: int, longest: int) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -5,11 +5,11 @@ python benchmarks/engines.py [--model models/fr-en] [--source test.fr] [--thread
 Needs the test set of `make demo`. Each engine has all threads; ratios are medians of interleaved rounds.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 import torch
+import typer
 from common import interleaved, print_versions
 
 from anydepth.artifact import bundled_model
@@ -25,19 +25,14 @@ def translate(translator: Translator, texts: list[str], depth: str, batch_size: 
         translator.translate(part, depth=depth, batch_size=batch_size)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+def main(model: Path | None = None, source: Path = Path("demo/data/test.fr"), threads: int = 2) -> None:
+    torch.set_num_threads(threads)
     print_versions("ctranslate2")
-    ours = Translator.load(arguments.model or bundled_model(), engine="torch", device="cpu")
+    ours = Translator.load(model or bundled_model(), engine="torch", device="cpu")
     engines = {"torch": ours} | {
-        f"ctranslate2 {kind}": on_engine(ours, "ctranslate2", arguments.threads, kind) for kind in ("float32", "int8")
+        f"ctranslate2 {kind}": on_engine(ours, "ctranslate2", threads, kind) for kind in ("float32", "int8")
     }
-    lines = arguments.source.read_text("utf-8").splitlines()
+    lines = source.read_text("utf-8").splitlines()
     for depth in (name for name in DEPTHS if name in ours.menu.names):
         for batch_size, count in ((32, MANY), (1, FEW)):
             ways = {
@@ -49,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

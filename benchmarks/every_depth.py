@@ -4,10 +4,11 @@ python benchmarks/every_depth.py [MODEL SOURCE] [--sentences 500] [--batch-size 
 `make demo` has left
 """
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from common import interleaved, print_versions
 
 import anydepth
@@ -16,19 +17,18 @@ from anydepth.data.corpus import read_lines
 Outputs = dict[str, list[str]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path, nargs="?", default=Path("demo/run"))
-    parser.add_argument("source", type=Path, nargs="?", default=Path("demo/data/test.fr"))
-    parser.add_argument("--sentences", type=int, default=500)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
+def main(
+    model: Annotated[Path, typer.Argument()] = Path("demo/run"),
+    source: Annotated[Path, typer.Argument()] = Path("demo/data/test.fr"),
+    sentences: int = 500,
+    batch_size: int = 32,
+    repeats: int = 3,
+) -> None:
     torch.set_num_threads(1)
     print_versions()
-    translator, size = anydepth.load(arguments.model, engine="torch"), arguments.batch_size
-    lines = list(read_lines(arguments.source))
-    texts = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
+    translator, size = anydepth.load(model, engine="torch"), batch_size
+    lines = list(read_lines(source))
+    texts = lines[:: max(1, len(lines) // sentences)][:sentences]
     found: dict[str, Outputs] = {}
 
     def one_pass() -> None:
@@ -44,9 +44,7 @@ def main() -> None:
     def runs_in_large_batches() -> None:
         separate(6 * size)
 
-    seconds = interleaved(
-        {"one pass": one_pass, "runs": runs, "runs in large batches": runs_in_large_batches}, arguments.repeats
-    )
+    seconds = interleaved({"one pass": one_pass, "runs": runs, "runs in large batches": runs_in_large_batches}, repeats)
     depths = len(translator.menu)
     different = sum(
         a != b for name in found["runs"] for a, b in zip(found["runs"][name], found["one pass"][name], strict=True)
@@ -59,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -5,10 +5,10 @@ python benchmarks/exporting.py [--model models/fr-en] [--source test.fr --refere
 Needs the test set of `make demo`. Where a tie broke, both texts are listed.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
+import typer
 from common import print_versions
 
 from anydepth.artifact import bundled_model
@@ -19,18 +19,15 @@ from anydepth.infer.translator import Translator, on_engine
 IDENTICAL, SCORED, BAR = 500, 1000, -0.3
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
-    parser.add_argument("--reference", type=Path, default=Path("demo/data/test.en"))
-    arguments = parser.parse_args()
+def main(
+    model: Path | None = None, source: Path = Path("demo/data/test.fr"), reference: Path = Path("demo/data/test.en")
+) -> None:
     print_versions("ctranslate2")
     torch.set_num_threads(2)
-    given = arguments.model or bundled_model()
+    given = model or bundled_model()
     ours = Translator.load(given, engine="torch", device="cpu")
     float32, int8 = (on_engine(ours, "ctranslate2", 2, kind) for kind in ("float32", "int8"))
-    few, many = (find_sample(ours, given, arguments.source, arguments.reference, size) for size in (IDENTICAL, SCORED))
+    few, many = (find_sample(ours, given, source, reference, size) for size in (IDENTICAL, SCORED))
     worst = 0.0
     for depth in ours.menu.names:
         same = check_export(ours, float32, depth, depth, few)
@@ -50,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

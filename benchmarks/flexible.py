@@ -3,12 +3,12 @@
 python benchmarks/flexible.py [--repeats 5]
 """
 
-import argparse
 from functools import partial
 from itertools import count
 
 import torch
 import torch.nn.functional as F
+import typer
 from common import gradient, interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import FlexibleConfig
@@ -25,10 +25,7 @@ CONFIGS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
+def main(repeats: int = 5) -> None:
     torch.set_num_threads(1)
     model, batch = random_model(WIDTH, LAYERS, VOCABULARY), random_batch(ROWS, LENGTH, VOCABULARY)
     print_versions()
@@ -38,7 +35,7 @@ def main() -> None:
     print(f"relative difference of the gradients: {float((ours - theirs).norm() / theirs.norm()):.1e}", flush=True)
     ways = {"24 passes": partial(separate_passes, model, batch)}
     ways |= {name: partial(step, name, model, batch) for name in CONFIGS}
-    seconds = interleaved(ways, arguments.repeats, after=model.zero_grad)
+    seconds = interleaved(ways, repeats, after=model.zero_grad)
     for name in CONFIGS:
         bar = " (bar 1.4x)" if name == "flexible" else ""
         print(f"{name}: {seconds['24 passes'] / seconds[name]:.2f}x as fast as 24 separate passes{bar}")
@@ -59,4 +56,4 @@ def step(name: str, model: Transformer, batch: Batch) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.artifact import bundled_model
-from anydepth.artifact.model import save
+from anydepth.artifact.model import ModelContent, save
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -79,17 +79,17 @@ def _fill(layer: nn.Module, old: nn.Module, silent: bool) -> None:
 
 def main() -> None:
     torch.manual_seed(1)
-    box = Translator.load(bundled_model(), engine="torch", device="cpu")
+    bundled = Translator.load(bundled_model(), engine="torch", device="cpu")
     with torch.inference_mode():
-        made = grown(box.model)
+        made = grown(bundled.model)
         source, target = torch.randint(4, 8000, (2, 9)), torch.randint(4, 8000, (2, 7))
         sub = SubNetwork.prefix(6, 3)
-        off = (made(source, target, sub) - box.model(source, target, sub)).abs().max()
+        off = (made(source, target, sub) - bundled.model(source, target, sub)).abs().max()
         print(f"its logits differ from those of the bundled model by {off:.1e} at most")
     n, m = made.config.encoder_layers, made.config.decoder_layers
     menu = DepthMenu.of([SubNetwork.prefix(i, j) for i in range(1, n + 1) for j in range(1, m + 1)])
     tensors = {name: value.detach() for name, value in made.named_parameters()}
-    save(Path(sys.argv[1]), made.config, tensors, box.tokenizer, menu, box.languages, {})
+    save(Path(sys.argv[1]), ModelContent(made.config, tensors, bundled.tokenizer, menu, bundled.languages), {})
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 python benchmarks/latent.py [--repeats 9]
 """
 
-import argparse
 from functools import partial
 
 import torch
+import typer
 from common import interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import LatentConfig, VanillaConfig
@@ -22,15 +22,12 @@ VOCABULARY, ROWS, LENGTH, OUTPUT = 4000, 16, 24, 24
 LAYERS = (6, 24)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=9)
-    arguments = parser.parse_args()
+def main(repeats: int = 9) -> None:
     torch.set_num_threads(1)
     print_versions()
     for width in (64, 128):
-        training(width, arguments.repeats)
-        decoding(width, arguments.repeats)
+        training(width, repeats)
+        decoding(width, repeats)
 
 
 def training(width: int, repeats: int) -> None:
@@ -87,4 +84,4 @@ def decode(model: Transformer, sub: SubNetwork) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

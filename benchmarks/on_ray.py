@@ -5,7 +5,6 @@ python benchmarks/on_ray.py [--rounds 3] [--lines 8000]
 Rounds are interleaved. The output of either is compared with that of this process alone.
 """
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from statistics import median
 
 import ray
 import torch
+import typer
 from common import print_versions
 from distill import run_distill, save_random_model, write_text
 
@@ -25,21 +25,17 @@ BAR = 1.7
 OPTIONS = DistillOptions(beam=4, batch_size=64, max_length=12, keep_all=True, chunk=256)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lines", type=int, default=8000)
-    arguments = parser.parse_args()
+def main(rounds: int = 3, lines: int = 8000) -> None:
     torch.set_num_threads(1)
     print_versions("ray", "sentencepiece")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        translator, source = made(folder, arguments.lines)
+        translator, source = made(folder, lines)
         alone = time_distilling(translator, source, folder / "here", here)
-        print(f"this process alone: {arguments.lines / alone:.1f} lines/s", flush=True)
+        print(f"this process alone: {lines / alone:.1f} lines/s", flush=True)
         expected = (folder / "here" / "distilled.bb").read_bytes()
         ratios = []
-        for number in range(1, arguments.rounds + 1):
+        for number in range(1, rounds + 1):
             taken = []
             for workers in (1, 2):
                 out = folder / f"ray-{number}-{workers}"
@@ -48,7 +44,7 @@ def main() -> None:
                 assert (out / "distilled.bb").read_bytes() == expected, "not the same bytes"
             one, two = taken
             ratios.append(one / two)
-            rates = ", ".join(f"{arguments.lines / seconds:.1f}" for seconds in taken)
+            rates = ", ".join(f"{lines / seconds:.1f}" for seconds in taken)
             print(f"round {number}: {rates} lines/s, {ratios[-1]:.2f}x; the same bytes", flush=True)
     print(f"two workers against one: {median(ratios):.2f}x (bar {BAR}x)")
 
@@ -66,4 +62,4 @@ def time_distilling(translator: Translator, source: Path, out: Path, run: Runner
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

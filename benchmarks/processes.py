@@ -6,7 +6,6 @@ The peer is the same command without torchrun, which learns the same. Rounds are
 on for some updates, and the speed is that of the second half of them, as its log has it.
 """
 
-import argparse
 import json
 import os
 import random
@@ -16,6 +15,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+import typer
 from common import print_versions
 
 BAR = 1.7
@@ -57,21 +57,16 @@ def speed(recipe: Path, run: Path, steps: int, processes: int) -> float:
     return float([record for record in records if record["kind"] == "train"][-1]["tokens_per_second"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--tokens", type=int, default=4000)
-    arguments = parser.parse_args()
+def main(rounds: int = 5, steps: int = 30, tokens: int = 4000) -> None:
     print_versions()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder)
         recipe = folder / "recipe.yaml"
-        every = arguments.steps // 2
-        recipe.write_text(RECIPE.format(folder=folder, tokens=arguments.tokens, every=every), "utf-8")
+        every = steps // 2
+        recipe.write_text(RECIPE.format(folder=folder, tokens=tokens, every=every), "utf-8")
         ratios = []
-        for number in range(1, arguments.rounds + 1):
+        for number in range(1, rounds + 1):
             one, two = (speed(recipe, folder / f"run-{n}", number * 2 * every, n) for n in (1, 2))
             ratios.append(two / one)
             print(f"round {number}: {one:,.0f} and {two:,.0f} tokens/s, {ratios[-1]:.2f}x", flush=True)
@@ -79,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

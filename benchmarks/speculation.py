@@ -2,8 +2,8 @@
 
 python benchmarks/speculation.py MODEL [--depth 6-6] [--source test.fr] [--shortlist]
 
-MODEL is a trained one; where there is none of the size wanted, `benchmarks/growing.py` makes one of the model in the
-box. With a shortlist in the model's folder, drafts are taken from that.
+MODEL is a trained one; where there is none of the size wanted, `benchmarks/growing.py` makes one from the bundled
+model. With a shortlist in the model's folder, drafts are taken from that.
 """
 
 import argparse

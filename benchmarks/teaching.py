@@ -3,10 +3,10 @@
 python benchmarks/teaching.py [--repeats 9]
 """
 
-import argparse
 from functools import partial
 
 import torch
+import typer
 from common import interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import TeacherConfig, VanillaConfig
@@ -27,14 +27,11 @@ METHODS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=9)
-    arguments = parser.parse_args()
+def main(repeats: int = 9) -> None:
     torch.set_num_threads(1)
     print_versions()
     for width in (256, 512):
-        measure(width, arguments.repeats)
+        measure(width, repeats)
 
 
 def measure(width: int, repeats: int) -> None:
@@ -72,4 +69,4 @@ def forward(teacher: Transformer, batch: Batch) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -3,13 +3,14 @@
 python benchmarks/tied_multi.py [--repeats 5]
 """
 
-import argparse
 import subprocess
 import sys
 from functools import partial
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+import typer
 from common import gradient, interleaved, print_versions, random_batch, random_model
 
 from anydepth.config import TiedMultiConfig, VanillaConfig
@@ -21,15 +22,11 @@ from anydepth.objectives import make_objective
 WIDTH, LAYERS, VOCABULARY, ROWS, LENGTH = 512, 6, 8000, 16, 24
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--memory-of", choices=WAYS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def main(repeats: int = 5, memory_of: Annotated[str | None, typer.Option(hidden=True)] = None) -> None:
     torch.set_num_threads(1)
     model, batch = random_model(WIDTH, LAYERS, VOCABULARY), random_batch(ROWS, LENGTH, VOCABULARY)
-    if arguments.memory_of:
-        print(step_memory(arguments.memory_of, model, batch))
+    if memory_of:
+        print(step_memory(memory_of, model, batch))
         return
     print_versions()
     print(f"width {WIDTH}, {LAYERS}-{LAYERS}, vocabulary {VOCABULARY}, {ROWS} x {LENGTH} tokens, all on 1 thread")
@@ -37,7 +34,7 @@ def main() -> None:
         f"{name} {error:.1e}" for name, error in gradient_errors(random_batch(4, LENGTH, VOCABULARY)).items()
     )
     print(f"relative difference of the gradients: {errors} (bar 1e-5)", flush=True)
-    seconds = interleaved({name: partial(way, model, batch) for name, way in WAYS.items()}, arguments.repeats)
+    seconds = interleaved({name: partial(way, model, batch) for name, way in WAYS.items()}, repeats)
     print(f"exact step against the double loop: {seconds['naive'] / seconds['exact']:.2f}x faster (bar 3.3x)")
     print(f"sampled step against a vanilla step: {seconds['sampled'] / seconds['vanilla']:.2f}x the time (bar 1.25x)")
     print(f"exact step against a vanilla step: {seconds['exact'] / seconds['vanilla']:.1f}x the time (paper: 9.5x)")
@@ -123,4 +120,4 @@ def memory_in_new_process(name: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -164,7 +164,8 @@ def save_changed(run: Path, folder: Path) -> None:
     there = Translator.load(run, engine="torch", device="cpu")
     tensors = {name: p.detach().clone() for name, p in there.model.named_parameters()}
     tensors["decoder.norm.bias"][0] += 0.5
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
+    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
+    artifact.save(folder, content, {})
 
 
 def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.CompletedProcess[bytes]:
@@ -281,5 +282,5 @@ def run_recipe(recipe: Path, run: Path, *changes: str) -> str:
     return messages.getvalue()
 
 
-def weights_of(run: Path) -> dict[str, torch.Tensor]:
+def load_weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "model" / "model.safetensors")

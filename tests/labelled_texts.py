@@ -49,7 +49,7 @@ def save_noisy(run: Path, folder: Path, noise: float) -> Path:
     }
     config, tokenizer, depths = there.model.config, there.tokenizer, there.token_depths
     rest = {"labels": there.labels, "token_depths": depths, "max_tokens": there.max_tokens}
-    artifact.save(folder, config, tensors, tokenizer, there.menu, ("en", "en"), {}, **rest)
+    artifact.save(folder, artifact.ModelContent(config, tensors, tokenizer, there.menu, ("en", "en"), **rest), {})
     return folder
 
 

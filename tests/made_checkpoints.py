@@ -61,7 +61,7 @@ def unigram_tokenizer() -> Tokenizer:
 TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "unigram": unigram_tokenizer}
 
 
-def json_of(tokenizer: Tokenizer) -> bytes:
+def make_json(tokenizer: Tokenizer) -> bytes:
     written: str = tokenizer.to_str()
     return written.encode("utf-8")
 

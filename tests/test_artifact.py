@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 import anydepth
 from anydepth.artifact.model import record_measurements
 from anydepth.errors import UserError
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 
 TEXTS = ["le chat dort.", "un grand chien rouge voit le petit oiseau ici.", "", "le chat."]
 
@@ -128,7 +128,8 @@ def test_weights_that_are_no_numbers_are_refused(folder, value):
     tensors["encoder.norm.bias"][3] = value
     save_file(tensors, path)
     change_config(
-        folder, files={"model.safetensors": sha256_of(path), "tokenizer.model": sha256_of(folder / "tokenizer.model")}
+        folder,
+        files={"model.safetensors": file_sha256(path), "tokenizer.model": file_sha256(folder / "tokenizer.model")},
     )
     with pytest.raises(UserError, match=r"encoder.norm.bias has values that are not finite"):
         anydepth.load(folder, engine="torch")

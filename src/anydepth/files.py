@@ -110,6 +110,6 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
     return content
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

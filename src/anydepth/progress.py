@@ -47,24 +47,23 @@ class _ToConsole(logging.Handler):
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields what to call with the number of pieces that have become ready.
+def progress_bar(description: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Yields what to call with the number of pieces that have become ready, beside those `done` before.
 
-    A bar on a terminal; a line for each tenth of the work where there is none.
+    A bar on a terminal; a line for each tenth of the work where there is none. Without a total, a count on a terminal.
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = _console
-    done, shown = 0, console.is_terminal and not console.quiet and total > 0
+    shown = console.is_terminal and not console.quiet and total != 0
     # A lazy refresh: the bar must not take time from what it measures.
     with Progress(*columns, console=console, refresh_per_second=2, disable=not shown) as progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task(description, total=total, completed=done)
 
         def advance(count: int) -> None:
             nonlocal done
-            tenths = 10 * done // total
             done += count
             progress.advance(task, count)
-            if not console.is_terminal and 10 * done // total > tenths:
+            if total and not console.is_terminal and 10 * done // total > 10 * (done - count) // total:
                 message = f"{description}: {done:,} of {total:,}"
                 console.print(message, markup=False, highlight=False, soft_wrap=True)
 

@@ -8,7 +8,7 @@ import pytest
 from anydepth.config import AugmentConfig, DataConfig
 from anydepth.data.augment import CHANGES, AugmentedStore, Augmenter, augment
 from anydepth.data.batching import BatchStream
-from anydepth.data.shards import Encoding, PairStore, StoreWriter
+from anydepth.data.shards import PairEncoder, PairStore, StoreWriter
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.errors import UserError
 
@@ -124,7 +124,7 @@ def stored(tokenizer, tmp_path):
 
 def augmented(stored, tokenizer, max_tokens=200, **shares):
     augmenter = Augmenter(AugmentConfig(**shares), LANGUAGES, seed=3)
-    return AugmentedStore(stored, augmenter, Encoding(tokenizer, [], max_tokens))
+    return AugmentedStore(stored, augmenter, PairEncoder(tokenizer, [], max_tokens))
 
 
 def test_a_store_has_other_pairs_in_each_epoch_and_the_same_when_asked_again(stored, tokenizer):

@@ -16,7 +16,7 @@ from anydepth.data.datasets import MODEL_FILES, MiniLM
 from anydepth.data.packages import Package
 from anydepth.data.reviews import MovieReviews, split_labelled
 from anydepth.errors import UserError
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_what_is_fetched_is_not_writable_for_everybody(french):
 
 
 def test_download(french):
-    assert sha256_of(french / "test.fr") == TEST_FR_SHA256
+    assert file_sha256(french / "test.fr") == TEST_FR_SHA256
     subprocess.run(["sha256sum", "--check", "--quiet", "checksums.sha256"], cwd=french, check=True)
     parts = {
         (part, side): list(read_lines(french / f"{part}.{side}"))
@@ -121,7 +121,7 @@ def test_reviews(reviews):
     subprocess.run(["sha256sum", "--check", "--quiet", "checksums.sha256"], cwd=reviews, check=True)
     assert not any(path.stat().st_mode & 0o002 for path in reviews.rglob("*"))
     for kind, expected in REVIEWS_SHA256.items():
-        assert sha256_of(reviews / kind / "test.tsv") == expected
+        assert file_sha256(reviews / kind / "test.tsv") == expected
         parts = {part: list(read_labelled(reviews / kind / f"{part}.tsv")) for part in ("train", "valid", "test")}
         texts = [text.lower() for pairs in parts.values() for text, _ in pairs]
         assert len(set(texts)) == len(texts)
@@ -153,7 +153,7 @@ def wheel(path: Path, members: dict[str, bytes]) -> Package:
     with zipfile.ZipFile(path, "w") as file:
         for name, content in members.items():
             file.writestr(name, content)
-    return Package(path.name, "0.0.2", path.name, sha256_of(path))
+    return Package(path.name, "0.0.2", path.name, file_sha256(path))
 
 
 def test_reviews_of_a_small_wheel(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ def config(tmp_path_factory):
     return DataConfig.model_validate({"train": corpora, **settings})
 
 
-def tokens_of(prepared):
+def read_tokens(prepared):
     store = prepared.parts[0].train
     return [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
 
@@ -42,13 +42,13 @@ def test_shards_do_not_matter(config, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "SHARD", 7)
     monkeypatch.setattr(shards, "cores", lambda: 2)
     cut = prepare(config, tmp_path / "cut", seed=1)
-    assert len(list((tmp_path / "cut").glob("train*.source.tokens"))) > len(tokens_of(cut)) // 7
-    assert tokens_of(cut) == tokens_of(whole)
+    assert len(list((tmp_path / "cut").glob("train*.source.tokens"))) > len(read_tokens(cut)) // 7
+    assert read_tokens(cut) == read_tokens(whole)
     assert cut.counts == whole.counts
     assert cut.counts["train"]["too_long"] == 2
     assert cut.parts[0].spans == whole.parts[0].spans
     assert [span.pairs for span in cut.parts[0].spans][1] == 0
-    assert sum(span.pairs for span in cut.parts[0].spans) == len(tokens_of(cut)) == cut.counts["train"]["kept"]
+    assert sum(span.pairs for span in cut.parts[0].spans) == len(read_tokens(cut)) == cut.counts["train"]["kept"]
 
 
 def test_a_missing_shard_is_noticed(config, tmp_path, monkeypatch):

@@ -47,14 +47,14 @@ def test_every_source_of_several_targets_begins_with_its_tag(tmp_path, two_targe
         ("en-es", ("en", "es"), "<2es>"),
     ]
     for part in prepared.parts:
-        tag = prepared.tokenizer.id_of(part.tag)
+        tag = prepared.tokenizer.symbol_id(part.tag)
         text = [lines(prepared.folder / f"{part.name}.train.{side}") for side in ("source", "target")]
         assert len(part.train) == len(text[0]) == len(text[1])
         for index in range(0, len(part.train), 50):
             source, target = (ids.tolist() for ids in part.train.pair(index))
             assert source == [tag, *prepared.tokenizer.encode(text[0][index])]
             assert target == prepared.tokenizer.encode(text[1][index])
-    assert prepared.tokenizer.id_of("<2fr>") != prepared.tokenizer.id_of("<2es>")
+    assert prepared.tokenizer.symbol_id("<2fr>") != prepared.tokenizer.symbol_id("<2es>")
     assert len(french.valid_pairs) == 50
     assert spanish.valid_pairs == spanish_pairs()[600:640]
 
@@ -123,7 +123,7 @@ def test_a_tag_cannot_come_from_text(tmp_path):
     french, spanish = [*counting_pairs(), *odd], [*spanish_pairs(), *odd]
     pairs = [pair("en-fr", tsv(tmp_path / "a.tsv", french)), pair("en-es", tsv(tmp_path / "b.tsv", spanish))]
     prepared = run(tmp_path, config(*pairs, hold_out=5))
-    tags = {prepared.tokenizer.id_of(part.tag) for part in prepared.parts}
+    tags = {prepared.tokenizer.symbol_id(part.tag) for part in prepared.parts}
     for part in prepared.parts:
         for index in range(len(part.train)):
             source, target = (ids.tolist() for ids in part.train.pair(index))
@@ -202,7 +202,7 @@ def test_text_is_paired_with_itself_and_has_a_mask(tmp_path):
     prepared = run(tmp_path, DataConfig(train=corpus, hold_out=50, vocabulary=280))
     (part,) = prepared.parts
     assert part.tag is None
-    assert prepared.tokenizer.id_of(MASK) == Tokenizer.EOS + 1
+    assert prepared.tokenizer.symbol_id(MASK) == Tokenizer.EOS + 1
     source, target = part.train.pair(7)
     assert source.tolist() == target.tolist()
     assert prepared.tokenizer.decode(source.tolist()) == lines(prepared.folder / "train.source")[7]

@@ -9,7 +9,7 @@ MASK_ID, VOCABULARY = 4, 50
 PAD, EOS = Tokenizer.PAD, Tokenizer.EOS
 
 
-def batch_of(rows: list[list[int]]) -> Batch:
+def make_test_batch(rows: list[list[int]]) -> Batch:
     return Batch.from_rows(rows, rows)
 
 
@@ -18,7 +18,7 @@ def masked(batch: Batch, probability: float = 0.15, seed: int = 1) -> Batch:
 
 
 def test_what_is_chosen_is_the_label_and_nothing_else_has_one():
-    whole = batch_of([[10, 11, 12, 13, 14, 15], [20, 21]])
+    whole = make_test_batch([[10, 11, 12, 13, 14, 15], [20, 21]])
     damaged = masked(whole, 0.5)
     chosen = damaged.target_out != PAD
     assert 0 < chosen.sum() < 8
@@ -57,7 +57,7 @@ def test_a_sentence_is_damaged_alike_whoever_is_beside_it():
 
 def test_shares_of_ten_thousand_chosen_ones():
     word = 30
-    whole = batch_of([[word] * 100 for _ in range(700)])
+    whole = make_test_batch([[word] * 100 for _ in range(700)])
     damaged = masked(whole)
     found = damaged.source[damaged.target_out != PAD]
     count = len(found)
@@ -71,7 +71,7 @@ def test_shares_of_ten_thousand_chosen_ones():
 
 @pytest.mark.parametrize("mask_id", [4, 20, VOCABULARY - 1])
 def test_a_random_sub_word_is_never_a_special_one(mask_id):
-    whole = batch_of([[30] * 100 for _ in range(100)])
+    whole = make_test_batch([[30] * 100 for _ in range(100)])
     fate_shares = mask_batch(whole, 0.99, mask_id, VOCABULARY, (1,)).source[:, :-1]
     others = set(fate_shares.flatten().tolist())
     assert others == set(range(4, VOCABULARY))  # of which mask_id is there as the mask
@@ -80,11 +80,11 @@ def test_a_random_sub_word_is_never_a_special_one(mask_id):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_at_least_one_of_each_is_chosen_and_never_the_end(seed):
-    whole = batch_of([[10], [11]])
+    whole = make_test_batch([[10], [11]])
     damaged = masked(whole, 1e-9, seed)
     assert damaged.target_tokens == 2  # one of each
     assert damaged.target_out[:, 1].tolist() == [PAD, PAD]
-    everything = masked(batch_of([[10], [11, 12]]), 0.9999999, seed)
+    everything = masked(make_test_batch([[10], [11, 12]]), 0.9999999, seed)
     assert everything.target_out.tolist() == [[10, PAD, PAD], [11, 12, PAD]]
 
 

@@ -6,7 +6,7 @@ from anydepth.data import BatchStream, PairStore, PairStream, StoreWriter
 from anydepth.data.batching import turns_by_size
 
 
-def store_of(folder, name: str, lengths: list[int], first: int) -> PairStore:
+def write_store(folder, name: str, lengths: list[int], first: int) -> PairStore:
     """Sentence number i has the token `first` + i alone."""
     with StoreWriter(folder, name, 10_000) as writer:
         for number, length in enumerate(lengths):
@@ -17,7 +17,7 @@ def store_of(folder, name: str, lengths: list[int], first: int) -> PairStore:
 @pytest.fixture
 def streams(tmp_path) -> list[BatchStream]:
     """Two and three sentences, each of which fills a batch."""
-    stores = [store_of(tmp_path, "small", [7, 7], 100), store_of(tmp_path, "large", [7, 7, 7], 200)]
+    stores = [write_store(tmp_path, "small", [7, 7], 100), write_store(tmp_path, "large", [7, 7, 7], 200)]
     return [BatchStream(store, 8, seed=3) for store in stores]
 
 
@@ -68,7 +68,7 @@ def test_turns_by_size(temperature, turns):
 def uneven(tmp_path) -> list[BatchStream]:
     rng = np.random.default_rng(0)
     sizes = {"a": 30, "b": 200, "c": 90}
-    stores = [store_of(tmp_path, n, rng.integers(1, 9, size).tolist(), 1000) for n, size in sizes.items()]
+    stores = [write_store(tmp_path, n, rng.integers(1, 9, size).tolist(), 1000) for n, size in sizes.items()]
     return [BatchStream(store, 40, seed=3) for store in stores]
 
 

@@ -6,7 +6,7 @@ import pytest
 from anydepth.config import CorpusConfig, DataConfig
 from anydepth.data import Prepared, prepare
 from anydepth.errors import UserError
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NOMBRES = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
@@ -128,7 +128,7 @@ def test_one_pair_gives_the_bytes_that_earlier_versions_gave(tmp_path, monkeypat
     data = config(tsv(Path("a.tsv"), counting_pairs()), tokenizer="tokenizer.model", **keys)
     prepared = prepare(data, Path("prepared"), 1)
     assert prepared.fingerprint[:16] == fingerprint
-    assert sha256_of(Path("prepared/prepared.json"))[:16] == notes
+    assert file_sha256(Path("prepared/prepared.json"))[:16] == notes
     assert [part.name for part in prepared.parts] == ["source-target"]
 
 

@@ -48,7 +48,7 @@ def trained_on(prepared: Prepared) -> list[tuple[str, str]]:
     return list(prepared.training_text())
 
 
-def numbers_of(prepared: Prepared) -> list[int]:
+def read_numbers(prepared: Prepared) -> list[int]:
     store = prepared.parts[0].train
     return [int(store.pair(i)[1][0]) for i in range(len(store))]
 
@@ -56,7 +56,9 @@ def numbers_of(prepared: Prepared) -> list[int]:
 def test_a_label_becomes_its_number(tmp_path, corpus):
     prepared = run(tmp_path, config(corpus))
     assert prepared.labels == ("neg", "pos", "so-so")
-    assert [prepared.labels[number] for number in numbers_of(prepared)] == [label for _, label in trained_on(prepared)]
+    assert [prepared.labels[number] for number in read_numbers(prepared)] == [
+        label for _, label in trained_on(prepared)
+    ]
     batch = BatchStream(prepared.parts[0].train, 200, 1, labelled=True).at(0, 0)
     texts = {tuple(prepared.tokenizer.encode(text)): label for text, label in trained_on(prepared)}
     for row, label in zip(batch.source.tolist(), batch.labels.tolist(), strict=True):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_checkpoints import BERT_VOCABULARY, TEXTS, TOKENIZERS, bert_tokenizer, json_of, roberta_tokenizer
+from made_checkpoints import BERT_VOCABULARY, TEXTS, TOKENIZERS, bert_tokenizer, make_json, roberta_tokenizer
 
 from anydepth.data import MASK, Tokenizer
 from anydepth.data.tokenizer import PretrainedTokenizer, renumber
@@ -24,7 +24,7 @@ def kind(request) -> str:
 
 @pytest.fixture
 def tokenizer(kind) -> PretrainedTokenizer:
-    return PretrainedTokenizer.from_bytes(json_of(TOKENIZERS[kind]()))
+    return PretrainedTokenizer.from_bytes(make_json(TOKENIZERS[kind]()))
 
 
 def test_specials_have_our_numbers_and_all_others_stay(kind, tokenizer):
@@ -54,13 +54,13 @@ def test_a_number_that_the_vocabulary_leaves_out_is_nothing():
 
 
 def test_the_mask_is_the_only_symbol(kind, tokenizer):
-    mask = tokenizer.id_of(MASK)
+    mask = tokenizer.symbol_id(MASK)
     assert tokenizer.pieces([mask]) == [NAMES[kind][4]]
-    assert [tokenizer.id_of(name) for name in ("[CLS]", "film", "<2fr>")] == [None] * 3
+    assert [tokenizer.symbol_id(name) for name in ("[CLS]", "film", "<2fr>")] == [None] * 3
     without = bert_tokenizer([piece for piece in BERT_VOCABULARY if piece != "[MASK]"]).to_str()
     content = json.loads(without)
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != "[MASK]"]
-    assert PretrainedTokenizer.from_bytes(json.dumps(content).encode()).id_of(MASK) is None
+    assert PretrainedTokenizer.from_bytes(json.dumps(content).encode()).symbol_id(MASK) is None
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
@@ -82,8 +82,8 @@ def test_texts_are_neither_cut_nor_filled_up(make):
     plain, limited = make(), make()
     limited.enable_truncation(3)
     limited.enable_padding(length=8, pad_id=plain.token_to_id("[PAD]") or 0)
-    expected = PretrainedTokenizer.from_bytes(json_of(plain)).encode_many(["film", "the film was good"])
-    assert PretrainedTokenizer.from_bytes(json_of(limited)).encode_many(["film", "the film was good"]) == expected
+    expected = PretrainedTokenizer.from_bytes(make_json(plain)).encode_many(["film", "the film was good"])
+    assert PretrainedTokenizer.from_bytes(make_json(limited)).encode_many(["film", "the film was good"]) == expected
     assert len(expected[0]) == 1
     assert len(expected[1]) > 3
 
@@ -91,7 +91,7 @@ def test_texts_are_neither_cut_nor_filled_up(make):
 def test_special_words_in_the_text_are_only_text(kind, tokenizer):
     written = "film " + " ".join(NAMES[kind]) + " film" + NAMES[kind][3]
     for ids in (tokenizer.encode(written), tokenizer.encode_many([written, "film"])[0]):
-        assert not {Tokenizer.PAD, Tokenizer.BOS, Tokenizer.EOS, tokenizer.id_of(MASK)} & set(ids)
+        assert not {Tokenizer.PAD, Tokenizer.BOS, Tokenizer.EOS, tokenizer.symbol_id(MASK)} & set(ids)
         assert len(ids) > 6
         # Unigram knows no other way to write the name of a special piece.
         assert (Tokenizer.UNK in ids) == (kind == "unigram")
@@ -106,7 +106,7 @@ def test_decoded_text_is_one_line_without_specials(kind, tokenizer):
     ids = [
         Tokenizer.BOS,
         *tokenizer.encode("good film"),
-        tokenizer.id_of(MASK),
+        tokenizer.symbol_id(MASK),
         Tokenizer.EOS,
         Tokenizer.PAD,
         10**6,
@@ -128,7 +128,12 @@ def test_decoded_text_is_one_line_without_specials(kind, tokenizer):
 )
 def test_surfaces_have_a_space_where_a_word_starts(tokenizer, text, expected):
     ids = tokenizer.encode(text)
-    assert tokenizer.surfaces([Tokenizer.BOS, *ids, tokenizer.id_of(MASK), Tokenizer.EOS]) == ["", *expected, "", ""]
+    assert tokenizer.surfaces([Tokenizer.BOS, *ids, tokenizer.symbol_id(MASK), Tokenizer.EOS]) == [
+        "",
+        *expected,
+        "",
+        "",
+    ]
 
 
 def test_sentencepiece_surfaces():
@@ -145,13 +150,13 @@ def test_surfaces_with_marked_ends_of_words():
 
 
 def test_the_same_bytes_come_back():
-    data = json_of(bert_tokenizer())
+    data = make_json(bert_tokenizer())
     again = PretrainedTokenizer.from_bytes(PretrainedTokenizer.from_bytes(data).to_bytes())
     assert again.to_bytes() == data
     assert again.encode("films") == PretrainedTokenizer.from_bytes(data).encode("films")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", json_of(bert_tokenizer())[:-100]])
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", make_json(bert_tokenizer())[:-100]])
 def test_damage_is_one_line(data):
     with pytest.raises(UserError, match=r"^the tokenizer\.json is damaged: copy it again$"):
         PretrainedTokenizer.from_bytes(data)

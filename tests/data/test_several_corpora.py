@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from anydepth.config import DataConfig
 from anydepth.config.reading import read_recipe
 from anydepth.data import BatchStream, prepare
-from anydepth.data.batching import Span, epoch_rows
+from anydepth.data.batching import CorpusSpan, epoch_rows
 from anydepth.errors import UserError
 
 
@@ -27,13 +27,13 @@ def corpora(tmp_path):
     return [{"source": str(source), "target": str(target)} for source, target in (first, second)]
 
 
-def config_of(corpora, *weights):
+def make_config(corpora, *weights):
     train = [corpus | {"weight": weight} for corpus, weight in zip(corpora, weights, strict=True)]
     return DataConfig.model_validate({"train": train, "hold_out": 20, "vocabulary": 300})
 
 
 def test_what_is_in_both_is_trained_on_once_and_what_is_held_out_in_neither(corpora, tmp_path):
-    prepared = prepare(config_of(corpora, 1, 1), tmp_path / "data", 1)
+    prepared = prepare(make_config(corpora, 1, 1), tmp_path / "data", 1)
     (part,) = prepared.parts
     pairs = list(prepared.training_text())
     assert len(set(pairs)) == len(pairs) == len(part.train) == sum(span.pairs for span in part.spans)
@@ -45,7 +45,7 @@ def test_what_is_in_both_is_trained_on_once_and_what_is_held_out_in_neither(corp
 
 
 def test_an_epoch_has_a_corpus_as_often_as_it_weighs(corpora, tmp_path):
-    config = config_of(corpora, 0.5, 2)
+    config = make_config(corpora, 0.5, 2)
     (part,) = prepare(config, tmp_path / "data", 1).parts
     stream = BatchStream(part.train, 200, 1, spans=part.spans)
     size = part.spans[0].pairs
@@ -62,13 +62,13 @@ def test_an_epoch_has_a_corpus_as_often_as_it_weighs(corpora, tmp_path):
 
 
 def test_weights_are_not_part_of_what_is_prepared(corpora, tmp_path):
-    one, two = (prepare(config_of(corpora, *weights), tmp_path / "data", 1) for weights in ((1, 1), (3, 1)))
+    one, two = (prepare(make_config(corpora, *weights), tmp_path / "data", 1) for weights in ((1, 1), (3, 1)))
     assert one.fingerprint == two.fingerprint
     assert [span.weight for span in two.parts[0].spans] == [3, 1]
 
 
 def test_a_fraction_goes_round(tmp_path):
-    seen = Counter(np.concatenate([epoch_rows([Span(10, 0.3)], 1, epoch) for epoch in range(10)]).tolist())
+    seen = Counter(np.concatenate([epoch_rows([CorpusSpan(10, 0.3)], 1, epoch) for epoch in range(10)]).tolist())
     assert seen == Counter(dict.fromkeys(range(10), 3))
 
 

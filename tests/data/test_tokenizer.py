@@ -116,16 +116,16 @@ def test_symbols_follow_the_specials_and_never_come_from_text():
     symbols = ["<2es>", "<2pt-BR>", "<mask>"]
     with_them = [sentence + " <2es> <mask>" for sentence in sentences()]
     tokenizer = Tokenizer.train(iter(with_them), 310, sample=10_000, byte_fallback=True, seed=5, symbols=symbols)
-    assert [tokenizer.id_of(symbol) for symbol in symbols] == [4, 5, 6]
+    assert [tokenizer.symbol_id(symbol) for symbol in symbols] == [4, 5, 6]
     assert not {4, 5, 6} & set(tokenizer.encode("<2es> that <mask><2pt-BR> ▁<2es>▁"))
     assert tokenizer.decode([4, *tokenizer.encode("that mine"), 6, 5]) == "that mine"
     assert tokenizer.decode(tokenizer.encode("<2es> that")) == "<2es> that"
-    assert Tokenizer.from_bytes(tokenizer.to_bytes()).id_of("<mask>") == 6
+    assert Tokenizer.from_bytes(tokenizer.to_bytes()).symbol_id("<mask>") == 6
     for other in ("<2de>", "<s>", "<unk>", "<pad>", "<0x0A>", "▁", "that", ""):
-        assert tokenizer.id_of(other) is None
+        assert tokenizer.symbol_id(other) is None
 
 
 def test_without_symbols_the_bytes_stay_as_they_were():
     explicit = Tokenizer.train(iter(sentences()), 300, sample=10_000, byte_fallback=True, seed=5, symbols=())
     assert explicit.to_bytes() == train().to_bytes()
-    assert explicit.id_of("<mask>") is None
+    assert explicit.symbol_id("<mask>") is None

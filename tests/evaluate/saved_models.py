@@ -25,5 +25,6 @@ def save_model(folder: Path, layers: int, menu: DepthMenu | None = None) -> Tran
     tokenizer = Tokenizer.train(iter(SOURCES * 20), 280, sample=1000, byte_fallback=True, seed=1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(folder, config, tensors, tokenizer, menu or DepthMenu.every_prefix(layers, layers), ("en", "EN"), {})
+    menu = menu or DepthMenu.every_prefix(layers, layers)
+    artifact.save(folder, artifact.ModelContent(config, tensors, tokenizer, menu, ("en", "EN")), {})
     return Translator.load(folder, engine="torch", device="cpu")

@@ -154,10 +154,11 @@ def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     there = Classifier.load(by_mi_run, device="cpu")
     table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
     tensors = {name: p.detach() for name, p in there.model.named_parameters()}
-    artifact.save(
-        folder, there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"), {},
+    content = artifact.ModelContent(
+        there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"),
         labels=there.labels, token_depths=TokenDepths(table, there.tokenizer),
     )  # fmt: skip
+    artifact.save(folder, content, {})
     options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
     systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
     by_mi, by_losses = evaluate(systems, options).systems

@@ -10,7 +10,7 @@ import anydepth
 from anydepth.evaluate.tradeoff import TradeOff, seconds_at, tune_selector
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector
-from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorReader
 
 DEPTHS = ("1-1", "1-2", "2-2")
 COSTS = (LengthCost(0.2, 0.0), LengthCost(0.5, 0.0), LengthCost(1.0, 0.0))
@@ -32,7 +32,7 @@ def foreseeing_length(translator) -> LearnedSelector:
         network.hidden.weight[0, width] = 1.0  # the log of the length
         network.read_out.weight.zero_()
         network.read_out.weight[:2, 0] = torch.tensor([-0.02, -0.01])
-    read = Reader(translator.model, translator.tokenizer, encoder=False)
+    read = SelectorReader(translator.model, translator.tokenizer, encoder=False)
     return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=8.0)
 
 

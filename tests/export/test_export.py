@@ -33,7 +33,7 @@ def sample(toy, toy_run):
     return find_sample(toy, toy_run, size=50)
 
 
-def program_of(folder, text):
+def read_program(folder, text):
     """The program of the export's README, run by another Python process in that folder."""
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
     script = program.replace('text = "..."', f"text = {text!r}")
@@ -47,7 +47,7 @@ def program_of(folder, text):
 def test_every_type_can_be_written_whatever_this_machine_computes_in(toy, sample, tmp_path, stored):
     result = export(ExportRequest(toy, "2-1", stored), "ctranslate2", tmp_path / "out", sample)
     assert result.bleu[1] > 90
-    assert program_of(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
+    assert read_program(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
 
 
 def test_onnx_of_another_kind_of_model_with_a_beam(toy, tmp_path):
@@ -69,7 +69,7 @@ def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
     result = export(ExportRequest(toy, "2-1", "float32"), to, tmp_path / "out", sample)
     assert (result.same, result.wrong) == (50, [])
     assert result.bleu[0] == result.bleu[1] > 90
-    assert program_of(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
+    assert read_program(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
     assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["depth"] == "2-1"
 
 
@@ -82,7 +82,7 @@ def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
     text = TEXTS[2]
     (expected,) = endless.hypotheses([text], depth="3-2")
     assert not expected[0].ended
-    assert program_of(tmp_path / "out", text) == expected[0].text.strip()
+    assert read_program(tmp_path / "out", text) == expected[0].text.strip()
 
 
 def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path):
@@ -90,7 +90,8 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), toy.tokenizer)
     source = tmp_path / "model"
-    artifact.save(source, toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    content = artifact.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
+    artifact.save(source, content, {})
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
         export(
@@ -127,7 +128,7 @@ def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
     sample = SampleText([SENTENCE], None, "one")
     for to in ("ctranslate2", "onnx"):
         export(ExportRequest(loud, "2-2", "float32"), to, tmp_path / to, sample)
-        assert program_of(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
+        assert read_program(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])

@@ -26,7 +26,7 @@ from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.infer.translator import on_engine
 from anydepth.selectors import data as inputs
-from anydepth.selectors.data import Sample, add_likelihood, translate_sample
+from anydepth.selectors.data import ParallelText, add_likelihood, translate_sample
 
 LINES = 2000
 pytestmark = pytest.mark.slow
@@ -151,7 +151,7 @@ def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tm
     monkeypatch.setattr(inputs, "PIECE", 16)
     translator = package.load(toy_run, engine="torch")
     sources, references = zip(*toy_pairs(100, seed=51), strict=True)
-    sample = Sample(sources, references, "dev.fr", "dev.en")
+    sample = ParallelText(sources, references, "dev.fr", "dev.en")
     for name, runner, hurt in (("alone", {}, nullcontext), ("ray", {"run": on_cluster}, a_worker_is_killed)):
         with hurt():
             table = translate_sample(translator, sample, tmp_path / name, beam=1, batch_size=8, **runner)

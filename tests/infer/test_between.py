@@ -26,7 +26,9 @@ def save_again(there, folder, menu=None, pairs=None):
     """The same model with another menu or other pairs."""
     tensors = {name: value.detach().clone() for name, value in there.model.named_parameters()}
     pairs = there.pairs if pairs is None else pairs
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, menu or there.menu, there.languages, {}, pairs)
+    config, menu = there.model.config, menu or there.menu
+    content = artifact.ModelContent(config, tensors, there.tokenizer, menu, there.languages, pairs)
+    artifact.save(folder, content, {})
     return anydepth.load(folder, engine="torch")
 
 
@@ -58,7 +60,7 @@ def test_a_tag_decides_the_language(both):
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.slow
 def test_decoding_with_a_tag_is_decoding_with_it_put_in_by_hand(both, beam):
-    tag = both.tokenizer.id_of("<2loud>")
+    tag = both.tokenizer.symbol_id("<2loud>")
     sources = [[tag, *both.tokenizer.encode(text), Tokenizer.EOS] for text in TEXTS if text]
     options = SearchOptions(beam=beam, nbest=beam, length_penalty=0.6)
     loud = both.between(target="loud")

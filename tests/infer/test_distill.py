@@ -14,7 +14,7 @@ from anydepth.config import CorpusConfig
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines, read_pairs
 from anydepth.errors import UserError
-from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names, progress_note
+from anydepth.infer.distill import DistillCounts, DistillOptions, distill, distill_chunk, output_names
 
 SOURCES, REFERENCES = (list(side) for side in zip(*toy_pairs(40, seed=7), strict=True))
 LONG = "chat " * 200
@@ -217,10 +217,3 @@ def test_files_that_cannot_be_used_are_refused(translator, tmp_path, source, out
 )
 def test_names_of_the_files(languages, names):
     assert output_names(languages) == names
-
-
-def test_the_time_left_counts_only_what_this_process_did():
-    note = progress_note(done=900_000, total=1_000_000, done_now=1000, seconds=10.0)
-    assert note == "900,000 of 1,000,000 lines, 100 lines/s, 16.7 min left"
-    assert progress_note(5, 10, 0, 3.0) == "5 of 10 lines"
-    assert progress_note(5, 10, 5, 10.0).endswith("0.5 lines/s, 10 s left")

@@ -28,7 +28,9 @@ def make_model(vocabulary: int = 30, seed: int = 3) -> Transformer:
 
 
 @torch.no_grad()
-def score_of(model: Transformer, sub: SubNetwork, source: list[int], tokens: tuple[int, ...], ended: bool) -> float:
+def compute_score(
+    model: Transformer, sub: SubNetwork, source: list[int], tokens: tuple[int, ...], ended: bool
+) -> float:
     """The log-probability of an output by one uncached pass, over the tokens that search may generate."""
     target = [*tokens, EOS] if ended else [*tokens]
     logits = model(torch.tensor([source]), torch.tensor([[BOS, *target[:-1]]]), sub)[0]
@@ -51,7 +53,7 @@ def test_a_score_equals_the_scorers(beam, sub):
             ended = len(one.tokens) < 12
             ends += ended
             length = len(one.tokens) + ended
-            expected = score_of(model, sub, source, one.tokens, ended) / length_penalty(length, 0.6)
+            expected = compute_score(model, sub, source, one.tokens, ended) / length_penalty(length, 0.6)
             assert one.score == pytest.approx(expected, abs=1e-4)
     assert ends > 0 or len(sub.decoder) == 1  # otherwise only cut-off outputs were tested
 
@@ -74,7 +76,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs():
     model = make_model(vocabulary=7, seed=2)
     source, words = [5, 6, EOS], (4, 5, 6)
     outputs = [o for n in range(4) for o in itertools.product(words, repeat=n)]
-    scores = {o: score_of(model, model.full, source, o, True) / length_penalty(len(o) + 1, 0.6) for o in outputs}
+    scores = {o: compute_score(model, model.full, source, o, True) / length_penalty(len(o) + 1, 0.6) for o in outputs}
     best = max(scores, key=lambda o: scores[o])
     with torch.no_grad():
         found = search(model, model.full, [source], [4], SearchOptions(beam=27, nbest=27, min_length=0))[0]
@@ -117,8 +119,10 @@ def test_what_has_ended_is_what_eos_came_for(beam):
         for one in candidates:
             kinds.add(one.ended)
             assert one.ended == (len(one.tokens) < limit)
-            assert one.score == pytest.approx(score_of(model, model.full, source, one.tokens, one.ended), abs=1e-4)
-            assert one.score != pytest.approx(score_of(model, model.full, source, one.tokens, not one.ended), abs=1e-3)
+            assert one.score == pytest.approx(compute_score(model, model.full, source, one.tokens, one.ended), abs=1e-4)
+            assert one.score != pytest.approx(
+                compute_score(model, model.full, source, one.tokens, not one.ended), abs=1e-3
+            )
     assert kinds == {True, False}
 
 
@@ -143,7 +147,7 @@ def test_no_output_is_empty_even_if_the_model_would_rather_end(beam):
         best = candidates[0]
         assert best.ended
         assert len(best.tokens) >= 1
-        expected = score_of(model, model.full, source, best.tokens, True)
+        expected = compute_score(model, model.full, source, best.tokens, True)
         assert best.score * length_penalty(len(best.tokens) + 1, 0.6) == pytest.approx(expected, abs=1e-4)
 
 

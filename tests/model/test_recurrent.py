@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import run_recipe, toy_pairs, weights_of
+from conftest import load_weights, run_recipe, toy_pairs
 from pydantic import ValidationError
 
 import anydepth
@@ -110,7 +110,7 @@ def test_a_pattern_that_does_not_fit_is_refused(pattern, words):
 )
 def test_every_objective_trains_shared_layers_and_saves_them_once(toy_recipe, tmp_path, objective):
     run_recipe(toy_recipe, tmp_path / "run", *SHORT, *SHARED, f"objective={objective}")
-    layers = {name.split(".")[2] for name in weights_of(tmp_path / "run") if ".layers." in name}
+    layers = {name.split(".")[2] for name in load_weights(tmp_path / "run") if ".layers." in name}
     assert layers == {"0"}
     translator = anydepth.load(tmp_path / "run", engine="torch")
     for entry in translator.menu:
@@ -121,8 +121,8 @@ def test_a_resumed_run_of_shared_layers_is_the_uninterrupted_one(toy_recipe, tmp
     run_recipe(toy_recipe, tmp_path / "parts", *SHORT, *SHARED, "train.steps=4", "train.schedule=inverse-sqrt")
     run_recipe(toy_recipe, tmp_path / "parts", *SHORT, *SHARED, "train.schedule=inverse-sqrt")
     run_recipe(toy_recipe, tmp_path / "again", *SHORT, *SHARED, "train.schedule=inverse-sqrt")
-    for name, value in weights_of(tmp_path / "again").items():
-        torch.testing.assert_close(weights_of(tmp_path / "parts")[name], value, rtol=0, atol=0)
+    for name, value in load_weights(tmp_path / "again").items():
+        torch.testing.assert_close(load_weights(tmp_path / "parts")[name], value, rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import anydepth as command
-from conftest import run_recipe, toy_pairs, weights_of
+from conftest import load_weights, run_recipe, toy_pairs
 
 import anydepth
 from anydepth.artifact import model as artifact
@@ -52,7 +52,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(toy_recipe, tmp_path, options):
     run_recipe(toy_recipe, tmp_path / "parts", *changes, "train.steps=4")
     run_recipe(toy_recipe, tmp_path / "parts", *changes)
     run_recipe(toy_recipe, tmp_path / "again", *changes)
-    parts, again = weights_of(tmp_path / "parts"), weights_of(tmp_path / "again")
+    parts, again = load_weights(tmp_path / "parts"), load_weights(tmp_path / "again")
     assert parts.keys() == again.keys()
     for name, value in again.items():
         assert torch.equal(parts[name], value), name
@@ -81,7 +81,8 @@ def saved(toy_run: Path, folder: Path, **options: object) -> Transformer:
             if "scales" in name or "rows" in name:
                 value.uniform_(0.2, 0.8)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(folder, config, tensors, tokenizer, DepthMenu.every_prefix(3, 2), ("fr", "en"), {})
+    content = artifact.ModelContent(config, tensors, tokenizer, DepthMenu.every_prefix(3, 2), ("fr", "en"))
+    artifact.save(folder, content, {})
     return model
 
 
@@ -113,7 +114,8 @@ def test_a_folder_without_them_is_written_as_ever(tmp_path):
     golden, record = anydepth.load(GOLDEN, engine="torch"), json.loads((GOLDEN / "config.json").read_text())
     tensors = {name: value.detach().contiguous() for name, value in golden.model.named_parameters()}
     config, languages = golden.model.config, golden.languages
-    artifact.save(tmp_path / "model", config, tensors, golden.tokenizer, golden.menu, languages, record["facts"])
+    content = artifact.ModelContent(config, tensors, golden.tokenizer, golden.menu, languages)
+    artifact.save(tmp_path / "model", content, record["facts"])
     for name in ("config.json", "depths.json", "model.safetensors", "tokenizer.model"):  # the card shows today's API
         assert (tmp_path / "model" / name).read_bytes() == (GOLDEN / name).read_bytes(), name
 

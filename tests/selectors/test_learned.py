@@ -17,11 +17,11 @@ from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 from anydepth.selectors import Selector
 from anydepth.selectors.calibration import LengthCost
-from anydepth.selectors.learned import LearnedSelector, Point, deepest_index, load_selector, save_selector
-from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
+from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, deepest_index, load_selector, save_selector
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorReader
 
 TEXTS = ["", *(source for source, _ in toy_pairs(40, seed=5)), "  "]
-POINTS = (Point(0.0, 0.9, 40.25, 60.5), Point(2.5, 0.5, 39.0, 59.0))
+POINTS = (TradeoffPoint(0.0, 0.9, 40.25, 60.5), TradeoffPoint(2.5, 0.5, 39.0, 59.0))
 LABELS = SelectorConfig(kind="labels", reads="embeddings", layers=1, ffn=16)
 ENCODER = SelectorConfig(kind="values", reads="encoder", layers=0, ffn=16)
 
@@ -42,7 +42,7 @@ def selector_for(translator, config: SelectorConfig = SelectorConfig(), spread: 
     torch.manual_seed(3)
     network = DepthPredictor(config, translator.model, 4)
     torch.nn.init.normal_(network.read_out.weight, std=spread)
-    read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+    read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
     with torch.no_grad():
         network.offset_k.copy_(-network.eval()(read(tokens(translator))).mean(0))
     return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=10.0, points=POINTS)

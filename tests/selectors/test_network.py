@@ -13,7 +13,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.selectors.data import SelectorData, standardise
 from anydepth.selectors.learned import join_level, split_level
-from anydepth.selectors.network import DepthPredictor, Inputs, Reader, SelectorConfig, piece_rarity
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorInputs, SelectorReader, piece_rarity
 
 CONFIGS = [
     SelectorConfig(reads=reads, layers=layers, features=features, ffn=16)
@@ -33,11 +33,11 @@ def sources(translator):
     return [[*ids, 3] for ids in translator.tokenizer.encode_many([text for text, _ in toy_pairs(12, seed=8)])]
 
 
-def network_for(translator, config: SelectorConfig) -> tuple[DepthPredictor, Reader]:
+def network_for(translator, config: SelectorConfig) -> tuple[DepthPredictor, SelectorReader]:
     torch.manual_seed(1)
     network = DepthPredictor(config, translator.model, 4).eval()
     torch.nn.init.normal_(network.read_out.weight)
-    return network, Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+    return network, SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.reads}-{c.layers}-{c.features}")
@@ -53,7 +53,7 @@ def test_a_sentence_is_read_alike_alone_and_among_longer_ones(translator, source
 
 @torch.no_grad()
 def test_the_states_are_those_of_the_models_first_layer(translator, sources):
-    read = Reader(translator.model, translator.tokenizer, encoder=True)
+    read = SelectorReader(translator.model, translator.tokenizer, encoder=True)
     for chosen in (sources[:1], sources):
         inputs = read(chosen)
         first = translator.model.encode(inputs.source_bs, SubNetwork.prefix(1, 1), inputs.padding_bs)[0]
@@ -104,7 +104,7 @@ def test_rarity_is_the_tokenizers_and_bytes_are_the_rarest(translator):
 
 
 def test_the_figures_of_a_sentence_by_hand(translator):
-    read = Reader(translator.model, translator.tokenizer, encoder=False)
+    read = SelectorReader(translator.model, translator.tokenizer, encoder=False)
     rarity = piece_rarity(translator.tokenizer)
     source = [300, 301, 302, 3]
     expected = [math.log(4), (rarity[300] + rarity[301] + rarity[302]) / 3, max(rarity[300:303])]
@@ -115,7 +115,7 @@ def test_the_figures_of_a_sentence_by_hand(translator):
 def test_a_new_network_gives_the_mean_of_its_data(translator, sources):
     chrf_nk = np.random.default_rng(1).uniform(0, 100, (12, 4)).astype(np.float32)
     data = SelectorData(sources, chrf_nk, deepest=3)
-    read = Reader(translator.model, translator.tokenizer, encoder=True)
+    read = SelectorReader(translator.model, translator.tokenizer, encoder=True)
     network = DepthPredictor(SelectorConfig(), translator.model, 4).eval()
     standardise(network, data, torch.tensor([read.features(source) for source in sources]))
     with torch.no_grad():
@@ -151,7 +151,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(translator):
 def test_inputs_without_states_need_embeddings(translator):
     network, _ = network_for(translator, SelectorConfig(reads="encoder"))
     with pytest.raises(AttributeError):
-        network(Inputs(torch.tensor([[5, 3]]), None, torch.zeros(1, 3), None))
+        network(SelectorInputs(torch.tensor([[5, 3]]), None, torch.zeros(1, 3), None))
 
 
 @pytest.mark.parametrize("features", [True, False])

@@ -119,7 +119,8 @@ def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
     there = package.load(toy_run, engine="torch")
     tensors = {name: value.detach() for name, value in there.model.named_parameters()}
     languages = ("pt-BR", "en")
-    artifact.save(tmp_path / "model", there.model.config, tensors, there.tokenizer, there.menu, languages, {})
+    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, languages)
+    artifact.save(tmp_path / "model", content, {})
     with serving(tmp_path / "model") as served:
         answer = served.translate("le chat dort.", source="auto").json()
         assert answer["translatedText"] == "the cat sleeps."
@@ -166,7 +167,9 @@ def test_a_depth_that_the_engine_cannot_run_is_left_out(toy_run, tmp_path):
     menu = DepthMenu.of([*(entry.subnetwork for entry in there.menu), SubNetwork.words(2, 2)])
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), there.tokenizer)
     folder = tmp_path / "model"
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, menu, ("fr", "en"), {}, token_depths=depths)
+    config, languages = there.model.config, ("fr", "en")
+    content = artifact.ModelContent(config, tensors, there.tokenizer, menu, languages, token_depths=depths)
+    artifact.save(folder, content, {})
     with serving(folder, "--engine", "ctranslate2") as served:
         assert served.translate("le chat dort.").json()["depth"] == "2-2"
         refused = served.translate("le chat dort.", depth="2-2-words")

@@ -19,15 +19,15 @@ from anydepth.export.sample import find_sample
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-BOX = ROOT / "models" / "fr-en"
+BUNDLED = ROOT / "models" / "fr-en"
 SENTENCE = "Où est la gare ?\n".encode()
 
 
 def test_it_is_small_and_says_where_it_is_from():
-    assert bundled_model() == BOX
-    assert sum(file.stat().st_size for file in BOX.iterdir()) <= 25_000_000
-    assert {str(one.dtype) for one in load_file(BOX / "model.safetensors").values()} == {"torch.float16"}
-    card = (BOX / "README.md").read_text("utf-8")
+    assert bundled_model() == BUNDLED
+    assert sum(file.stat().st_size for file in BUNDLED.iterdir()) <= 25_000_000
+    assert {str(one.dtype) for one in load_file(BUNDLED / "model.safetensors").values()} == {"torch.float16"}
+    card = (BUNDLED / "README.md").read_text("utf-8")
     for said in ("CC-BY 2.0 FR", "tatoeba.org", "recipes/fr-en.sh", "seed 1", "| 6-3 |"):
         assert said in card
 
@@ -41,14 +41,14 @@ def translator():
 @pytest.mark.parametrize("decoder", range(1, 4))
 def test_every_depth_is_of_use(translator, encoder, decoder):
     """On sentences it has not been trained on. A model that copies, repeats or stops early is far below."""
-    sample = find_sample(translator, BOX, size=100)
+    sample = find_sample(translator, BUNDLED, size=100)
     found = translator.translate(sample.sources, depth=f"{encoder}-{decoder}")
     assert all(found)
     assert score(found, sample.references).bleu >= 35
 
 
 def test_it_runs_when_no_model_is_named(here):
-    unnamed, named = anydepth("translate", stdin=SENTENCE), anydepth("translate", BOX, stdin=SENTENCE)
+    unnamed, named = anydepth("translate", stdin=SENTENCE), anydepth("translate", BUNDLED, stdin=SENTENCE)
     assert unnamed.stdout == named.stdout
     assert "station" in unnamed.stdout.decode()
     assert len(json.loads(here("info", "--json").stdout)["depths"]) == 18
@@ -71,4 +71,4 @@ def test_it_is_in_the_package_that_is_installed(tmp_path):
     module, model = map(Path, done.stdout.split())
     assert module.is_relative_to(tmp_path)
     assert model == module.parent / "models" / "fr-en"
-    assert {file.name for file in model.iterdir()} == {file.name for file in BOX.iterdir()}
+    assert {file.name for file in model.iterdir()} == {file.name for file in BUNDLED.iterdir()}

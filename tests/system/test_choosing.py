@@ -11,8 +11,8 @@ from conftest import anydepth, assert_one_line, toy_pairs
 from made_tables import COSTS, DEPTHS
 
 import anydepth as package
-from anydepth.selectors.learned import LearnedSelector, Point, save_selector
-from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
+from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorReader
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +33,9 @@ def model(toy_run, tmp_path_factory) -> Path:
     (folder / "depths.json").write_text(json.dumps(menu))
     translator = package.load(folder, engine="torch")
     network = DepthPredictor(SelectorConfig(), translator.model, 4)
-    read = Reader(translator.model, translator.tokenizer, encoder=False)
+    read = SelectorReader(translator.model, translator.tokenizer, encoder=False)
     selector = LearnedSelector(network, read, DEPTHS, COSTS, 8.0, points=[])
-    points = [Point(0.0, 1.0, 30.0, 50.0), Point(1000.0, 0.4, 25.0, 40.0)]
+    points = [TradeoffPoint(0.0, 1.0, 30.0, 50.0), TradeoffPoint(1000.0, 0.4, 25.0, 40.0)]
     quality_k = np.array([20.0, 21.0, 24.0, 25.0])
     selector = selector.rescaled(np.zeros(4), quality_k, 0.0).with_points(points)  # the same of any sentence
     save_selector(folder, selector.with_threshold(0.0))

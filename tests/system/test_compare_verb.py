@@ -23,7 +23,8 @@ def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
         name: p.detach() + noise * torch.randn(p.shape, generator=generator) * p.detach().std(correction=0)
         for name, p in there.model.named_parameters()
     }
-    artifact.save(folder, there.model.config, tensors, there.tokenizer, there.menu, there.languages, {})
+    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
+    artifact.save(folder, content, {})
     return folder
 
 

@@ -23,12 +23,11 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.sweep import remember, sweep
-from anydepth.infer.languages import choose_pair
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
-from anydepth.selectors.learned import LearnedSelector, Point, save_selector
-from anydepth.selectors.network import DepthPredictor, Reader, SelectorConfig
+from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorReader
 
 QUIET = Console(quiet=True)
 SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}
@@ -40,7 +39,7 @@ def shown(model: Path, *options: str) -> str:
     return done.output
 
 
-def rows_of(text: str) -> dict[str, str]:
+def read_rows(text: str) -> dict[str, str]:
     """What stands before the table of depths."""
     head, _ = text.split("\n\n")
     return dict(
@@ -65,7 +64,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
     translator = Translator.load(toy_run, engine="torch", device="cpu")
-    rows = rows_of(text)
+    rows = read_rows(text)
     assert rows["model"] == str(toy_run / "model")
     assert rows["languages"] == "fr to en"
     assert rows["vocabulary"].startswith("320 subwords")
@@ -104,7 +103,7 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     found = calibrate(translator, sources, references, repeats=1)
     calibration.save(found, copy, translator.fingerprint)
     text = shown(copy)
-    rows = rows_of(text)
+    rows = read_rows(text)
     assert rows["measured"].startswith("12 lines of test.fr, beam 1, batches of 32, cpu with 1 thread, ")
     assert rows["calibration"] == f"cpu, 1 thread, beam 1, {found.conditions.date[:10]}"
     last = text.splitlines()[-1].split()
@@ -117,11 +116,13 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
 def test_a_selector_is_named(copy: Path) -> None:
     translator = Translator.load(copy, engine="torch", device="cpu")
     network = DepthPredictor(SelectorConfig(kind="values"), translator.model, 4)
-    reader = Reader(translator.model, translator.tokenizer, encoder=False)
-    selector = LearnedSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[Point(2.5, 0.5, 30.0, 50.0)])
-    assert "anydepth select" in rows_of(shown(copy))["selector"]
+    reader = SelectorReader(translator.model, translator.tokenizer, encoder=False)
+    selector = LearnedSelector(
+        network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[TradeoffPoint(2.5, 0.5, 30.0, 50.0)]
+    )
+    assert "anydepth select" in read_rows(shown(copy))["selector"]
     save_selector(copy, selector)
-    assert rows_of(shown(copy))["selector"] == "by values, threshold 2.5"
+    assert read_rows(shown(copy))["selector"] == "by values, threshold 2.5"
     assert json.loads(shown(copy, "--json"))["selector"]["points"][0]["cost"] == 0.5
 
 
@@ -136,7 +137,7 @@ def test_a_selector_is_named(copy: Path) -> None:
 def test_layers_that_share_weights(toy_run: Path, tmp_path: Path, shared: object, said: str) -> None:
     config = ModelConfig.model_validate({**SIZES, "encoder_layers": 4, "decoder_layers": 1, "encoder_shared": shared})
     tokenizer = Translator.load(toy_run, engine="torch", device="cpu").tokenizer
-    rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(4, 1))))
+    rows = read_rows(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(4, 1))))
     assert rows["encoder"] == said
     assert rows["decoder"] == "1 layer"
     assert rows["parameters"].startswith(f"{artifact.load_model(tmp_path / 'model').parameters():,},")
@@ -146,17 +147,18 @@ def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMen
     torch.manual_seed(1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    artifact.save(folder, config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), "facts": {}, **more})
+    content = artifact.ModelContent(config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), **more})
+    artifact.save(folder, content, {})
     return folder
 
 
 def test_unusual_layers_are_named(toy_run: Path, tmp_path: Path) -> None:
     tokenizer = Translator.load(toy_run, engine="torch", device="cpu").tokenizer
     config = ModelConfig(**SIZES, encoder_layers=1, decoder_layers=1, norm="none", residual="rezero")
-    rows = rows_of(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(1, 1))))
+    rows = read_rows(shown(save(tmp_path / "model", config, tokenizer, DepthMenu.every_prefix(1, 1))))
     assert rows["layers"] == "norm none, residual rezero"
     assert rows["selector"] == "none; this model has one depth only, 1-1: there is nothing to choose"
-    assert "layers" not in rows_of(shown(toy_run))
+    assert "layers" not in read_rows(shown(toy_run))
 
 
 def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     config = ModelConfig(**SIZES, encoder_layers=2, decoder_layers=0)
     menu = DepthMenu.of([SubNetwork((0,), ()), SubNetwork((0, 1), ())])
     text = shown(save(tmp_path / "one", config, tokenizer, menu, languages=("fr", "fr")))
-    rows = rows_of(text)
+    rows = read_rows(text)
     assert (rows["language"], rows["encoder"], rows["decoder"]) == ("fr", "2 layers", "none")
     assert rows["measured"] == "not here; `anydepth perplexity` does it"
     assert not {"languages", "pairs", "selector", "calibration"} & rows.keys()
@@ -176,15 +178,15 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     pairs = [LanguagePair("fr", "fr"), LanguagePair("en", "en")]
     shared = {"languages": ("en, fr", "en, fr"), "pairs": pairs}
     text = shown(save(tmp_path / "two", config, tokenizer, menu, **shared))
-    assert rows_of(text)["languages"] == "en, fr"
+    assert read_rows(text)["languages"] == "en, fr"
     assert "2-0" in text.splitlines()[-1]
-    assert "pairs" not in rows_of(text)
+    assert "pairs" not in read_rows(text)
     own = DepthMenu([*DepthMenu.of([SubNetwork((0,), ())], "fr-fr"), *DepthMenu.of([SubNetwork((1,), ())], "en-en")])
     text = shown(save(tmp_path / "own", config, tokenizer, own, **shared))
-    assert rows_of(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
+    assert read_rows(text)["depths"] == "2; by default fr-fr 1-0, en-en 1-0"
     with pytest.raises(UserError, match=r"choose one, for instance with source_language=.fr."):
-        choose_pair(artifact.load_model(tmp_path / "own"))
-    assert choose_pair(artifact.load_model(tmp_path / "own"), "en").pair == "en-en"
+        artifact.load_model(tmp_path / "own").choose_pair()
+    assert artifact.load_model(tmp_path / "own").choose_pair("en").pair == "en-en"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, split_by_source, take_rows
 from anydepth.files import only_process
 from anydepth.selectors import data as inputs
-from anydepth.selectors.data import Sample, read_sample, translate_sample
+from anydepth.selectors.data import ParallelText, read_sample, translate_sample
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def select(model, files, environment, *options, **more):
     return anydepth("select", model, *files, *TINY, *options, env=environment, **more)
 
 
-def record_of(folder):
+def read_record(folder):
     return json.loads((folder / "select.json").read_text("utf-8"))
 
 
@@ -70,7 +70,7 @@ def test_what_it_leaves_and_says(selected, files):
     done, run = selected
     said, table = done.stderr.decode(), done.stdout.decode()
     folder = run / "model-select"
-    record = record_of(folder)["result"]
+    record = read_record(folder)["result"]
     for name in ("index.html", "curve.png", "depths.png", "table/table.json"):
         assert (folder / name).is_file()
     assert "calibrating first" in said
@@ -90,7 +90,7 @@ def test_what_it_leaves_and_says(selected, files):
 
 def test_depth_auto_translates_at_the_depths_that_were_measured(selected, files):
     _, run = selected
-    record = record_of(run / "model-select")["result"]
+    record = read_record(run / "model-select")["result"]
     translator = package.load(run, engine="auto")  # as the command line does
     selector = translator.selector
     assert (selector.kind, selector.threshold) == (record["saved"]["kind"], record["saved"]["threshold"])
@@ -107,7 +107,7 @@ def test_depth_auto_translates_at_the_depths_that_were_measured(selected, files)
 
 def test_the_same_command_again_reuses_its_work(selected, files, environment):
     _, run = selected
-    before = record_of(run / "model-select")
+    before = read_record(run / "model-select")
     written = (run / "model-select" / "table" / "scores.safetensors").stat().st_mtime_ns
     (run / "model" / "selector" / "config.json").write_text("{")  # a damaged one must not stand in the way
     again = select(run, files, environment)
@@ -116,7 +116,7 @@ def test_the_same_command_again_reuses_its_work(selected, files, environment):
     assert "translations at every depth: from" in said
     assert "calibrat" not in said
     assert (run / "model-select" / "table" / "scores.safetensors").stat().st_mtime_ns == written
-    after = record_of(run / "model-select")
+    after = read_record(run / "model-select")
     assert package.load(run, engine="torch").selector.kind == after["result"]["saved"]["kind"]
     assert after["key"] == before["key"]
     for one, other in zip(before["result"]["curves"], after["result"]["curves"], strict=True):
@@ -133,7 +133,7 @@ def test_other_sentences_are_translated_anew_and_a_dev_set_too(selected, place, 
     assert "translating anew" in done.stderr.decode()
     assert len(EveryDepth.load(out / "table")) == 80
     assert len(EveryDepth.load(out / "dev")) == 80
-    record = record_of(out)["result"]
+    record = read_record(out)["result"]
     assert record["fine_tuned_on"] == "dev.fr"
     assert [curve["kind"] for curve in record["curves"]] == ["values"]
 
@@ -142,7 +142,7 @@ def test_translations_go_on_after_the_last_whole_piece(toy_run, tmp_path, monkey
     monkeypatch.setattr(inputs, "PIECE", 8)
     translator = package.load(toy_run, engine="torch")
     pairs = toy_pairs(20, seed=51)
-    sample = Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), "dev.fr", "dev.en")
+    sample = ParallelText(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), "dev.fr", "dev.en")
     options = {"beam": 1, "batch_size": 8}
     whole = translate_sample(translator, sample, tmp_path / "table", **options)
     assert whole.sources == sample.sources

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_one_line, made_once, run_recipe, weights_of
+from conftest import assert_one_line, load_weights, made_once, run_recipe
 from made_checkpoints import make_checkpoint
 
 import anydepth
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -185,7 +185,7 @@ def test_the_folder(runs):
     assert record["format"] == 3
     assert record["labels"] == ["bad", "good", "mixed"]
     assert record["words"] == {"special": "deepest", "scale": 1.0, "lambda": None}
-    assert record["files"]["word-depths.json"] == sha256_of(folder / "word-depths.json")
+    assert record["files"]["word-depths.json"] == file_sha256(folder / "word-depths.json")
     assert WordDepths.load(folder / "word-depths.json") == WordDepths.load(runs["word-depths"] / "word-depths.json")
     plain = json.loads((runs["vanilla"] / "model" / "config.json").read_text("utf-8"))
     assert plain["format"] == 3
@@ -227,7 +227,7 @@ def damaged(run: Path, folder: Path, change: str) -> Path:
     elif change == "layers":
         content = json.loads(table.read_text("utf-8")) | {"layers": 5}
         table.write_text(json.dumps(content), "utf-8")
-        record["files"]["word-depths.json"] = sha256_of(table)
+        record["files"]["word-depths.json"] = file_sha256(table)
     elif change == "nothing says":
         table.unlink()
         del record["words"], record["files"]["word-depths.json"]
@@ -265,7 +265,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(labelled_recipe, tmp_path)
     run_recipe(labelled_recipe, tmp_path / "whole", *settings, "train.steps=6")
     run_recipe(labelled_recipe, tmp_path / "parts", *settings, "train.steps=2")
     run_recipe(labelled_recipe, tmp_path / "parts", *settings, "train.steps=6")
-    one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
+    one, other = load_weights(tmp_path / "whole"), load_weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
     tables = [(tmp_path / run / "model" / "word-depths.json").read_bytes() for run in ("whole", "parts")]
     assert tables[0] == tables[1]
@@ -306,7 +306,7 @@ def test_starting_from_another_classifier(runs, labelled_recipe, tmp_path):
     assert anydepth.load(tmp_path / "unit", engine="torch").model.halting is not None
     settings[2] = "model={encoder_layers: 2}"
     run_recipe(labelled_recipe, tmp_path / "fewer", *settings, "train.rate=1.0e-7")
-    begun, fewer = weights_of(runs["vanilla"]), weights_of(tmp_path / "fewer")
+    begun, fewer = load_weights(runs["vanilla"]), load_weights(tmp_path / "fewer")
     assert anydepth.load(tmp_path / "fewer", engine="torch").menu.names == ["2-0"]
     name = "encoder.layers.1.attention_qkv.weight"
     torch.testing.assert_close(fewer[name], begun[name], atol=1e-5, rtol=0)
@@ -378,7 +378,7 @@ def test_several_seeds(labelled_recipe, tmp_path, here):
     done = here("train", labelled_recipe, "--out", out, "--seeds", 2, *settings)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in out.iterdir()) == ["seed-1", "seed-2"]
-    one, other = weights_of(out / "seed-1"), weights_of(out / "seed-2")
+    one, other = load_weights(out / "seed-1"), load_weights(out / "seed-2")
     assert not torch.equal(one["output.weight"], other["output.weight"])
     assert_one_line(here("train", labelled_recipe, "--out", out, *settings), "not empty and not a run")
     single = here("train", labelled_recipe, "--out", out / "seed-1", "--seeds", 2, *settings)

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import run_recipe, save_changed, toy_pairs, weights_of
+from conftest import load_weights, run_recipe, save_changed, toy_pairs
 
 import anydepth
 from anydepth.errors import UserError
@@ -41,7 +41,7 @@ def test_training_starts_from_the_weights_and_the_tokenizer_of_a_model(toy_recip
     run = tmp_path / "run"
     run_recipe(toy_recipe, run, *SHORT, f"init_from={toy_run}", FLEXIBLE, "train.steps=1", "train.rate=1.0e-7")
     assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
-    before, after = weights_of(toy_run), weights_of(run)
+    before, after = load_weights(toy_run), load_weights(run)
     for name, value in before.items():
         torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
     assert anydepth.load(run, engine="torch").menu.names == ["1-1", "1-2", "2-1", "2-2"]

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import made_once, run_recipe, toy_pairs, weights_of
+from conftest import load_weights, made_once, run_recipe, toy_pairs
 from safetensors.torch import load_file
 
 import anydepth
@@ -38,8 +38,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
     run_recipe(toy_recipe, tmp_path / "whole", *settings, "train.steps=7")
     run_recipe(toy_recipe, tmp_path / "parts", *settings, "train.steps=3")
     assert "resuming from step 3" in run_recipe(toy_recipe, tmp_path / "parts", *settings, "train.steps=7")
-    for name, value in weights_of(tmp_path / "whole").items():
-        assert torch.equal(value, weights_of(tmp_path / "parts")[name]), name
+    for name, value in load_weights(tmp_path / "whole").items():
+        assert torch.equal(value, load_weights(tmp_path / "parts")[name]), name
     one, other = (gates_at(tmp_path / name, 7) for name in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from conftest import anydepth as command
-from conftest import assert_one_line, run_recipe, weights_of, write_corpus
+from conftest import assert_one_line, load_weights, run_recipe, write_corpus
 
 import anydepth
 from anydepth.artifact.model import load_model
@@ -14,8 +14,6 @@ from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import perplexity_of
 from anydepth.evaluate.training_run import read_log
-from anydepth.infer.depths import why_no_selector
-from anydepth.infer.languages import choose_pair
 
 pytestmark = pytest.mark.slow
 
@@ -60,10 +58,10 @@ def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
         anydepth.load(tmp_path / "run", engine="torch")
     assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")
     with pytest.raises(UserError, match="an encoder alone"):
-        choose_pair(model, target="en")
+        model.choose_pair(target="en")
     with pytest.raises(UserError, match="was not trained on 'en'; it has: fr"):
-        choose_pair(model, "en")
-    assert "an encoder alone" in why_no_selector(model)
+        model.choose_pair("en")
+    assert "an encoder alone" in model.why_no_selector()
     assert model.languages == ("fr", "fr")
     assert "- sentences read: 3000" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
     done = command("info", tmp_path / "run")
@@ -108,7 +106,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(masked_recipe, tmp_path):
     run_recipe(masked_recipe, tmp_path / "whole", *settings, "train.steps=6")
     run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=2")
     run_recipe(masked_recipe, tmp_path / "parts", *settings, "train.steps=6")
-    one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
+    one, other = load_weights(tmp_path / "whole"), load_weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

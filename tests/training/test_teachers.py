@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import run_recipe, save_changed, toy_pairs, weights_of
+from conftest import load_weights, run_recipe, save_changed, toy_pairs
 
 import anydepth
 from anydepth.errors import UserError
@@ -25,7 +25,7 @@ def test_a_student_learns_from_a_wider_teacher_and_forgets_it(toy_recipe, toy_ru
     student = anydepth.load(run, engine="torch")
     assert student.menu.names == ["1-1"]
     assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
-    assert not [name for name in weights_of(run) if "match" in name or "teach" in name]
+    assert not [name for name in load_weights(run) if "match" in name or "teach" in name]
     assert str(toy_run.parent) not in (run / "model" / "README.md").read_text("utf-8")
     pairs = toy_pairs(40, seed=77)
     outputs = student.translate([source for source, _ in pairs])

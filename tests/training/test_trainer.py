@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import RECIPE, WORDS, run_recipe, toy_pairs, weights_of, write_corpus
+from conftest import RECIPE, WORDS, load_weights, run_recipe, toy_pairs, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from torch._dynamo.utils import counters
@@ -49,7 +49,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
     run_recipe(toy_recipe, whole, *SHORT, "train.schedule=inverse-sqrt")
     said = run_recipe(toy_recipe, first, *SHORT, "train.schedule=inverse-sqrt")
     assert "resuming from step 8" in said
-    assert_same_weights(weights_of(first), weights_of(whole))
+    assert_same_weights(load_weights(first), load_weights(whole))
     steps = [record["step"] for record in read_log(first)]
     assert steps == sorted(steps)
 
@@ -82,7 +82,7 @@ def test_logs_hold_layer_norms_rates_and_validation(toy_run):
 
 def test_finished_model_is_the_mean_of_the_last_checkpoints(toy_run):
     assert json.loads((toy_run / "finished.json").read_text())["averaged"] == [350, 400]
-    assert_same_weights(weights_of(toy_run), average_checkpoints(toy_run, [350, 400]))
+    assert_same_weights(load_weights(toy_run), average_checkpoints(toy_run, [350, 400]))
 
 
 def test_a_finished_run_says_so_and_is_left_alone(toy_recipe, toy_run):
@@ -150,7 +150,7 @@ def test_recomputed_layers_keep_little_and_learn_the_same(toy_recipe, tmp_path):
             run_recipe(toy_recipe, tmp_path / recompute, *changes)
         kept[recompute] = sum(sizes)
     assert kept["true"] < kept["false"] / 2
-    assert_same_weights(*(weights_of(tmp_path / recompute) for recompute in kept))
+    assert_same_weights(*(load_weights(tmp_path / recompute) for recompute in kept))
 
 
 def test_bfloat16_trains(toy_recipe, tmp_path):
@@ -181,7 +181,7 @@ def test_a_diverging_run_stops_and_keeps_what_it_had(toy_recipe, tmp_path, rate)
 def test_damaged_checkpoints_never_reach_the_finished_model(toy_recipe, tmp_path):
     run = tmp_path / "run"
     run_recipe(toy_recipe, run, *SHORT)
-    whole = weights_of(run)
+    whole = load_weights(run)
     for damage in ("missing", "flipped", "truncated"):
         (run / "finished.json").unlink()
         older = run / "checkpoints" / "step-000000008" / "model.safetensors"
@@ -191,19 +191,19 @@ def test_damaged_checkpoints_never_reach_the_finished_model(toy_recipe, tmp_path
             older.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:500])
         assert "checkpoint of step 8 is damaged: skipped" in run_recipe(toy_recipe, run, *SHORT)
         assert json.loads((run / "finished.json").read_text())["averaged"] == [12]
-        assert_same_weights(weights_of(run), load_tensors(run, 12, "model"))
+        assert_same_weights(load_weights(run), load_tensors(run, 12, "model"))
         shutil.rmtree(run)
         run_recipe(toy_recipe, run, *SHORT)
-    assert_same_weights(weights_of(run), whole)
+    assert_same_weights(load_weights(run), whole)
 
 
 def test_a_lost_model_is_made_again(toy_recipe, tmp_path):
     run = tmp_path / "run"
     run_recipe(toy_recipe, run, *SHORT)
-    whole = weights_of(run)
+    whole = load_weights(run)
     shutil.rmtree(run / "model")
     run_recipe(toy_recipe, run, *SHORT)
-    assert_same_weights(weights_of(run), whole)
+    assert_same_weights(load_weights(run), whole)
 
 
 def test_a_run_does_not_go_on_with_other_data(toy_recipe, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import yaml
-from conftest import RECIPE, run_recipe, toy_pairs, weights_of
+from conftest import RECIPE, load_weights, run_recipe, toy_pairs
 
 from anydepth.errors import UserError
 
@@ -40,7 +40,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(two_targets, tmp_path, sam
     assert "train fr-en: read 1,500" in said
     assert "valid fr-EN: read" in said
     assert "resuming from step 4" in run_recipe(two_targets, tmp_path / "parts", *settings, "train.steps=8")
-    one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
+    one, other = load_weights(tmp_path / "whole"), load_weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
     state = json.loads((tmp_path / "whole/checkpoints/step-000000008/state.json").read_text())["state"]
     assert state["epoch"] == 0

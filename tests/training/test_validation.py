@@ -14,7 +14,7 @@ MIXED = MenuEntry("hard", SubNetwork((0,), (0,))), MenuEntry("soft", SubNetwork.
 
 
 def held_out(tokenizer, name, tag, pairs):
-    before = [] if tag is None else [tokenizer.id_of(tag)]
+    before = [] if tag is None else [tokenizer.symbol_id(tag)]
     sources = [[*before, *tokenizer.encode(source)] for source, _ in pairs]
     return ValidationSet(name, pairs, [Batch.from_rows(sources, [tokenizer.encode(t) for _, t in pairs])], tag)
 

@@ -61,7 +61,7 @@ def test_the_loss_of_a_word_by_hand(model, tokenizer):
     starts = np.cumsum([0, *map(len, pieces)])
     places = [i for i in range(len(ids)) if start <= starts[i] < end]
     assert len(places) > 1
-    hidden = [tokenizer.id_of(MASK) if i in places else token for i, token in enumerate(ids)]
+    hidden = [tokenizer.symbol_id(MASK) if i in places else token for i, token in enumerate(ids)]
     states = model.encode(torch.tensor([hidden]), model.full)
     for layer, state in enumerate(states):
         logits = model.output(model.transform(model.memory(state)))[0, places]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anydepth.data import Batch, Tokenizer
-from anydepth.data.batching import WHOLE, Share
+from anydepth.data.batching import WHOLE, BatchShare
 from anydepth.errors import UserError
 from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths, text_key
 
@@ -57,7 +57,7 @@ def test_the_deepest_is_that_of_this_text_not_of_the_table(tokenizer, table):
 
 @pytest.mark.parametrize(("rule", "expected"), [("deepest", 3), ("shallowest", 1)])
 def test_a_tag_is_no_word(tokenizer, table, rule, expected):
-    tag, ids = tokenizer.id_of("<2fr>"), read(tokenizer, "film dull")
+    tag, ids = tokenizer.symbol_id("<2fr>"), read(tokenizer, "film dull")
     depths = TokenDepths(table, tokenizer, rule)
     assert depths.of([tag, *ids]) == [expected, *depths.of(ids)]
 
@@ -127,7 +127,7 @@ class Rows:
     def batches_in(self, epoch: int) -> int:
         return 2
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         return Batch.from_rows(self.rows[index], [[7]], place=(epoch, index))
 
 

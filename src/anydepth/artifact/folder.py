@@ -15,7 +15,7 @@ from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 from anydepth.model import Transformer
 from anydepth.word_depths.table import Special
 
@@ -87,7 +87,7 @@ class FolderConfig(BaseModel):
         return next(name for name in TOKENIZERS if name in self.files)
 
 
-def format_of(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or_label: bool) -> int:
+def choose_format(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or_label: bool) -> int:
     """Earlier versions are to call a folder newer, not damaged, whose keys they do not know."""
     if by_word_or_label or config.norm == "post" or not all(_has_default(config, key) for key in ENCODER_OPTIONS):
         return 3
@@ -124,7 +124,7 @@ def read_config(folder: Path) -> FolderConfig:
 
 def check_files(folder: Path, config: FolderConfig) -> None:
     for name, digest in config.files.items():
-        if sha256_of(folder / name) != digest:
+        if file_sha256(folder / name) != digest:
             raise ValueError(f"{name} is not what was saved")
 
 
@@ -177,5 +177,5 @@ def check_pairs(config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> 
     needed = config.model.decoder_layers > 0 and len({pair.target for pair in pairs}) > 1
     for pair in pairs:
         menu.of_pair(pair.name)
-        if (needed and pair.tag is None) or (pair.tag is not None and tokenizer.id_of(pair.tag) is None):
+        if (needed and pair.tag is None) or (pair.tag is not None and tokenizer.symbol_id(pair.tag) is None):
             raise ValueError(f"the tokenizer has no tag for {pair.name}")

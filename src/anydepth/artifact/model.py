@@ -12,7 +12,7 @@ selector/           the learned choice of a depth for each sentence, where one w
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from anydepth.artifact.folder import (
     check_files,
     check_menu,
     check_pairs,
-    format_of,
+    choose_format,
     make_model,
     read_config,
     without_defaults,
@@ -41,10 +41,13 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.device import choose_device
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, sha256_of, write_atomically
+from anydepth.files import atomic_folder, file_sha256, write_atomically
 from anydepth.model import Transformer
+from anydepth.selectors.learned import LearnedSelector, load_selector
 from anydepth.tensors import write_tensors
 from anydepth.word_depths.table import TokenDepths, WordDepths
+
+ENCODER_ALONE = "this model is an encoder alone, for masked words: it does not translate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ class LoadedModel:
         """The subwords of a text as the encoder reads them. An empty text has no tag: it needs no search."""
         opening = list(self.tokenizer.opening)
         if self.tag is not None and ids:
-            tag = self.tokenizer.id_of(self.tag)
+            tag = self.tokenizer.symbol_id(self.tag)
             if tag is None:
                 raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
             opening.append(tag)
@@ -119,45 +122,118 @@ class LoadedModel:
         """How much memory those take."""
         return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
 
+    @property
+    def must_choose(self) -> bool:
+        """Whether it matters which of its language pairs a text is of: with a tag or with layers of its own."""
+        return len(self.pairs) > 1 and (_have_tags(self.pairs) or any(entry.pair for entry in self.menu))
 
-def save(
-    folder: Path,
-    config: ModelConfig,
-    tensors: dict[str, Tensor],
-    tokenizer: Tokenizer,
-    menu: DepthMenu,
-    languages: tuple[str, str],
-    facts: dict[str, Any],
-    pairs: Sequence[LanguagePair] = (),
-    labels: Sequence[str] = (),
-    token_depths: TokenDepths | None = None,
-    max_tokens: int | None = None,
-) -> None:
-    """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card.
+    def choose_pair(self, source: str | None = None, target: str | None = None) -> "LoadedModel":
+        """The same model for one of its language pairs: with the depths of that, under short names, and its tag.
+
+        Where it does not matter which one a text is of, as in a model of one pair, there is nothing to choose.
+        """
+        found = [pair for pair in self.pairs if source in (None, pair.source) and target in (None, pair.target)]
+        if not found:
+            raise self._unknown_pair(source, target)
+        if len(found) > 1 and self.must_choose:
+            raise ambiguous_pair(found)
+        if len(found) > 1 or len(self.pairs) == 1:
+            return self
+        (pair,) = found
+        menu, languages = self.menu.of_pair(pair.name), (pair.source, pair.target)
+        return replace(self, menu=menu, languages=languages, pairs=(pair,), pair=pair.name, tag=pair.tag)
+
+    def _unknown_pair(self, source: str | None, target: str | None) -> UserError:
+        if self.kind == "encoder":
+            if target is not None:
+                return UserError(ENCODER_ALONE)
+            there = ", ".join(pair.source for pair in self.pairs)
+            return UserError(f"this model was not trained on {source!r}; it has: {there}")
+        wanted = " ".join(f"{word} {name!r}" for word, name in (("from", source), ("to", target)) if name is not None)
+        return UserError(f"this model does not translate {wanted}; it has: {_names(self.pairs)}")
+
+    @cached_property
+    def selector(self) -> LearnedSelector | None:
+        """The learned selector in its folder, if there is one."""
+        if self.folder is None:
+            return None
+        return load_selector(self.folder, self.model, self.tokenizer, self.menu.whole, self.checksum)
+
+    def why_no_selector(self) -> str | None:
+        """If none can be trained for it, the reason."""
+        weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
+        if self.kind == "encoder":
+            return "this model is an encoder alone: a selector is for models that translate"
+        if len(self.menu) == 1:
+            return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
+        if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):
+            return "a selector cannot be trained for a model of several language pairs yet: name a depth instead"
+        if any(entry.subnetwork.by_word for entry in self.menu):
+            return "a selector cannot be trained where each word has its own depth: name a depth instead"
+        if weighted:
+            return (
+                f"a selector cannot be trained for depths whose layers have weights, such as {weighted[0]}: "
+                "it is for models with several plain depths, such as tied-multi"
+            )
+        return None
+
+
+def ambiguous_pair(pairs: Sequence[LanguagePair]) -> UserError:
+    example = pairs[0]
+    chosen = f'target_language="{example.target}"' if _have_tags(pairs) else f'source_language="{example.source}"'
+    return UserError(f"this model has several language pairs, {_names(pairs)}: choose one, for instance with {chosen}")
+
+
+def _have_tags(pairs: Sequence[LanguagePair]) -> bool:
+    return len({pair.tag for pair in pairs}) > 1
+
+
+def _names(pairs: Sequence[LanguagePair]) -> str:
+    return ", ".join(pair.name for pair in pairs)
+
+
+@dataclass(frozen=True)
+class ModelContent:
+    """What a model folder is made from.
 
     `pairs` matter where there are several, or one with a tag; `languages` then are a summary. A model that classifies
     has `labels`, and in training read `max_tokens` of a text at most.
     """
-    named_pairs = pairs if len(pairs) > 1 or any(pair.tag for pair in pairs) else ()
+
+    config: ModelConfig
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer
+    menu: DepthMenu
+    languages: tuple[str, str]
+    pairs: Sequence[LanguagePair] = ()
+    labels: Sequence[str] = ()
+    token_depths: TokenDepths | None = None
+    max_tokens: int | None = None
+
+
+def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
+    """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card."""
+    config, tokenizer, menu, rule = content.config, content.tokenizer, content.menu, content.token_depths
+    pairs = content.pairs if len(content.pairs) > 1 or any(pair.tag for pair in content.pairs) else ()
     with atomic_folder(folder) as temporary:
-        write_tensors(temporary / WEIGHTS, tensors)
+        write_tensors(temporary / WEIGHTS, content.tensors)
         (temporary / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
-        words: dict[str, Any] = {}
-        if token_depths is not None:
-            token_depths.table.save(temporary / WORD_DEPTHS)
-            rule = token_depths
-            words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
-        record = {
-            "format": format_of(config, named_pairs, bool(labels) or token_depths is not None),
+        if rule is not None:
+            rule.table.save(temporary / WORD_DEPTHS)
+        record: dict[str, Any] = {
+            "format": choose_format(config, pairs, bool(content.labels) or rule is not None),
             "model": without_defaults(config),
             "vocabulary": tokenizer.vocabulary_size,
-            "languages": list(languages),
-            **({"pairs": [asdict(pair) for pair in named_pairs]} if named_pairs else {}),
-            **({"labels": list(labels), "max_tokens": max_tokens} if labels else {}),
-            **words,
-            "files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
-            "facts": facts,
+            "languages": list(content.languages),
         }
+        if pairs:
+            record["pairs"] = [asdict(pair) for pair in pairs]
+        if content.labels:
+            record |= {"labels": list(content.labels), "max_tokens": content.max_tokens}
+        if rule is not None:
+            record["words"] = {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}
+        record["files"] = {path.name: file_sha256(path) for path in sorted(temporary.iterdir())}
+        record["facts"] = facts
         (temporary / "config.json").write_text(_json(record), "utf-8")
         (temporary / "depths.json").write_text(_json(menu.to_json()), "utf-8")
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import From, ModelOrBundled, Threads, To, depths_of, load_model, results, stderr
+from anydepth.cli.options import From, ModelOrBundled, Threads, To, complete_depths, results, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.bench import BenchRow
@@ -16,7 +16,7 @@ def bench(
     model: ModelOrBundled = None,
     depth: Annotated[
         list[str] | None,
-        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=depths_of),
+        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=complete_depths),
     ] = None,
     source: Annotated[
         Path | None,
@@ -34,10 +34,11 @@ def bench(
     from anydepth.export.bench import bench as carry_out
     from anydepth.export.bench import load_engines
     from anydepth.export.sample import find_sample
+    from anydepth.infer.translator import Translator
     from anydepth.progress import progress_bar
 
-    translator = load_model(model, "cpu", threads or cores()).between(from_language, to_language)
-    translator.hypotheses([])  # refuses what cannot translate
+    translator = Translator.load(model, engine="torch", device="cpu", threads=threads or cores())
+    translator = translator.between(from_language, to_language)
     names = translator.menu.names if depth is None else [translator.menu[one].name for one in depth]
     sample = find_sample(translator, model or bundled_model(), source, size=sentences)
     ways, missing = load_engines(translator, threads or cores())

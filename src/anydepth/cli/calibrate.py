@@ -1,6 +1,6 @@
 """`anydepth calibrate`: measures every depth on this machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,7 +9,7 @@ from anydepth.cli.options import (
     Beam,
     CutLong,
     Device,
-    Engine,
+    EngineOption,
     From,
     LengthPenalty,
     ModelOrBundled,
@@ -18,13 +18,9 @@ from anydepth.cli.options import (
     Source,
     Threads,
     To,
-    load_translator,
     results,
     stderr,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def calibrate(
@@ -41,7 +37,7 @@ def calibrate(
     cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "auto",
+    engine: EngineOption = "auto",
     quantize: Quantize = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -51,12 +47,20 @@ def calibrate(
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.evaluate.calibrate import calibration_report
     from anydepth.evaluate.render import to_terminal
+    from anydepth.infer.translator import Translator
     from anydepth.selectors.calibration import refuse_newer, save
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    translator = load_translator(
-        model, device, threads, from_language, to_language, engine, quantize, batch_size=batch_size
-    )
+    translator = Translator.load(
+        model,
+        engine=engine,
+        device=device,
+        threads=threads,
+        quantize=quantize,
+        source_language=from_language,
+        target_language=to_language,
+        batch_size=batch_size,
+    ).between()
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     calibration = carry_out(
         translator,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.options import Device, Lambda, Model, Scale, Threads, stderr
+from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.classifier import Classification, Classifier
 
-Depth = Annotated[
+DepthOption = Annotated[
     str | None,
     typer.Option(help="One of those that `info` shows, such as 6-0.  [default: that of the model]", show_default=False),
 ]
@@ -29,9 +29,9 @@ TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts c
 
 
 def classify(
-    model: Model,
-    depth: Depth = None,
-    scale: Scale = None,
+    model: ModelArgument,
+    depth: DepthOption = None,
+    scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
     batch_size: TextsTogether = 32,

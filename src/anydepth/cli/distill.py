@@ -13,18 +13,17 @@ from anydepth.cli.options import (
     BatchSize,
     Beam,
     Device,
-    Engine,
+    EngineOption,
     From,
     LengthPenalty,
     MaxLength,
-    Model,
+    ModelArgument,
     Quantize,
     RunnerName,
     Threads,
     To,
-    Workers,
-    depths_of,
-    load_translator,
+    WorkersOption,
+    complete_depths,
     make_runner,
     stderr,
 )
@@ -32,13 +31,13 @@ from anydepth.cli.options import (
 Depth = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=depths_of
+        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=complete_depths
     ),
 ]
 
 
 def distill(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[
         Path, typer.Option(help="Sentences to translate, one per line; gzip is fine.", show_default=False)
     ],
@@ -60,21 +59,30 @@ def distill(
     chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "torch",
+    engine: EngineOption = "torch",
     quantize: Quantize = None,
     runner: RunnerName = "here",
     address: Address = None,
-    workers: Workers = None,
+    workers: WorkersOption = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Translate a corpus into one to train on. The same command again resumes where it stopped, killed or not."""
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
+    from anydepth.infer.translator import Translator
 
     run = make_runner(runner, address, workers, device, threads, engine, quantize)
     at = "cpu" if runner == "ray" else device  # there this model only answers questions
-    translator = load_translator(model, at, threads, from_language, to_language, engine, quantize)
+    translator = Translator.load(
+        model,
+        engine=engine,
+        device=at,
+        threads=threads,
+        quantize=quantize,
+        source_language=from_language,
+        target_language=to_language,
+    ).between()
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
     counts = carry_out(translator, source, out, options, reference, run)
     if counts.kept:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from anydepth.cli.classify import Depth, WordDepthsFile
+from anydepth.cli.classify import DepthOption, WordDepthsFile
 from anydepth.cli.options import Device, Threads, families, make_report_folder, results, stderr
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
@@ -45,7 +45,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    depth: Depth = None,
+    depth: DepthOption = None,
     word_depths: WordDepthsFile = None,
     scales: Annotated[
         str | None, typer.Option(help="Also with all words deeper or shallower, such as 0.5,1,2.", show_default=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.classify import Depth, WordDepthsFile, load_classifier
-from anydepth.cli.options import Device, Lambda, Model, Scale, Threads, stderr
+from anydepth.cli.classify import DepthOption, WordDepthsFile, load_classifier
+from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ PIPED_WIDTH = 80
 
 
 def explain(
-    model: Model,
+    model: ModelArgument,
     texts: Annotated[
         list[str] | None,
         typer.Argument(help="Texts, each in quotes.  [default: the lines of standard input]", show_default=False),
@@ -32,8 +32,8 @@ def explain(
     html: Annotated[
         Path | None, typer.Option(help="Also write a page, with a bar for each word.", show_default=False)
     ] = None,
-    depth: Depth = None,
-    scale: Scale = None,
+    depth: DepthOption = None,
+    scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
     device: Device = "auto",

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import ModelOrBundled, Threads, depths_of, load_model, stderr
+from anydepth.cli.options import ModelOrBundled, Threads, complete_depths, stderr
 
 if TYPE_CHECKING:
-    from anydepth.export.export import Check
+    from anydepth.export.export import ExportCheck
 
 
 def export(
@@ -28,7 +28,7 @@ def export(
         typer.Option(
             help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
             show_default=False,
-            autocompletion=depths_of,
+            autocompletion=complete_depths,
         ),
     ] = None,
     quantize: Annotated[
@@ -59,8 +59,9 @@ def export(
     from anydepth.export.export import ExportRequest
     from anydepth.export.export import export as carry_out
     from anydepth.export.sample import find_sample
+    from anydepth.infer.translator import Translator
 
-    translator = load_model(model, "cpu", threads)
+    translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
     if pair is not None:
         found = next((one for one in translator.pairs if one.name == pair), None)
         if found is None:
@@ -72,7 +73,6 @@ def export(
         names = ", ".join(one.name for one in translator.pairs)
         raise UserError(f"this model has several language pairs, {names}: choose one with --pair")
     of_pair = translator.choices[0]
-    of_pair.hypotheses([])  # refuses what cannot translate
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
     with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
@@ -84,7 +84,7 @@ def export(
     stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
-def _tell(result: "Check", quantize: str, of_several: bool) -> None:
+def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:
     count, origin = len(result.sample.sources), result.sample.origin
     at = f" at {result.depth}, the worst" if of_several else ""
     print(f"same tokens{at}: {result.same:,} of {count:,} ({origin})")

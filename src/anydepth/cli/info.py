@@ -36,8 +36,6 @@ def info(
 
 
 def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
-    from anydepth.infer.depths import why_no_selector
-    from anydepth.infer.languages import must_choose
     from anydepth.selectors.calibration import of_machine
 
     config, menu, folder = loaded.model.config, loaded.menu, loaded.folder
@@ -52,22 +50,20 @@ def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
         "decoder_weights": _numbered(config.decoder_pattern),
         **_sizes(loaded),
         "depths": [_depth(one, name) for one in views for name in one.menu.names],
-        "default_depth": None if must_choose(loaded) else menu.default.name,
+        "default_depth": None if loaded.must_choose else menu.default.name,
         "measured_on": menu.measured_on,
         "selector": _selector(loaded),
-        "why_no_selector": why_no_selector(loaded),
+        "why_no_selector": loaded.why_no_selector(),
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, loaded.fingerprint)],
     }
 
 
 def _views(loaded: "LoadedModel") -> "list[LoadedModel]":
     """Of a model of several language pairs each; itself where it translates without a choice and was so measured."""
-    from anydepth.infer.languages import choose_pair, must_choose
-
-    if len(loaded.pairs) == 1 or not (loaded.kind == "translator" or must_choose(loaded)):
+    if len(loaded.pairs) == 1 or not (loaded.kind == "translator" or loaded.must_choose):
         return [loaded]
-    whole = [loaded] if loaded.menu.measured_on and not must_choose(loaded) else []
-    return [*whole, *(choose_pair(loaded, pair.source, pair.target) for pair in loaded.pairs)]
+    whole = [loaded] if loaded.menu.measured_on and not loaded.must_choose else []
+    return [*whole, *(loaded.choose_pair(pair.source, pair.target) for pair in loaded.pairs)]
 
 
 def _facts_of_pair(loaded: "LoadedModel") -> dict[str, Any]:
@@ -92,10 +88,8 @@ def _depth(loaded: "LoadedModel", name: str) -> dict[str, Any]:
 
 
 def _selector(loaded: "LoadedModel") -> dict[str, Any] | None:
-    from anydepth.infer.depths import own_selector
-
     try:
-        selector = own_selector(loaded)
+        selector = loaded.selector
     except UserError as error:  # all else is as it was
         return {"problem": str(error)}
     if selector is None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in engines/auto.py, which takes a second to import
 stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-Model = Annotated[Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)]
+ModelArgument = Annotated[
+    Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)
+]
 ModelOrBundled = Annotated[
     Path | None,
     typer.Argument(
@@ -39,7 +41,7 @@ Threads = Annotated[
 ]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in subwords.  [default: twice the source]")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Scale = Annotated[
+ScaleOption = Annotated[
     float | None,
     typer.Option(
         help="Where each word has its own depth: make all deeper or shallower, such as 2 or 0.5.  "
@@ -55,7 +57,7 @@ Lambda = Annotated[
         show_default=False,
     ),
 ]
-Engine = Annotated[
+EngineOption = Annotated[
     str,
     typer.Option(
         help="What runs the model: native (int8), ctranslate2, torch, or auto: the fastest that is here.",
@@ -92,7 +94,7 @@ From = Annotated[
     str | None,
     typer.Option("--from", help="Language of the source, of a model that has several.", show_default=False),
 ]
-Depths = Annotated[
+DepthsOption = Annotated[
     str | None,
     typer.Option(help="Only these, such as 6-6,6-2, or of an encoder alone 6-0.  [default: all]", show_default=False),
 ]
@@ -106,14 +108,14 @@ Address = Annotated[
         help="Of a Ray cluster, such as ray://head:10001, or auto.  [default: starts one here]", show_default=False
     ),
 ]
-Workers = Annotated[
+WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Of the Ray that is started here.  [default: one per core]", show_default=False),
 ]
 PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
-def depths_of(context: typer.Context) -> list[str]:
+def complete_depths(context: typer.Context) -> list[str]:
     """For completion: the depths of the model that has been typed, read without loading anything."""
     try:
         given = context.params.get("model") or next(iter(context.args), None)
@@ -125,50 +127,21 @@ def depths_of(context: typer.Context) -> list[str]:
         return []
 
 
-def load_translator(
-    model: Path | None,
-    device: str,
-    threads: int | None,
-    source: str | None = None,
-    target: str | None = None,
-    engine: str = "torch",
-    quantize: str | None = None,
-    *,
-    speculate: bool = False,
-    shortlist: bool = False,
-    batch_size: int = 1,
-) -> "Translator":
-    """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.infer.translator import on_engine
-
-    translator = load_model(model, device, threads).between(source, target)
-    return on_engine(
-        translator, engine, threads, quantize, speculate=speculate, shortlist=shortlist, batch_size=batch_size
-    )
-
-
-def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
-    """The model for all of its language pairs."""
-    import torch
-
-    from anydepth.infer.translator import Translator
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
-
-
 def load_families(
     arguments: Sequence[str],
     device: str,
     threads: int | None,
     source: str | None = None,
     target: str | None = None,
-    **engine: Any,
+    **options: Any,
 ) -> "dict[str, list[Translator]]":
-    """Each model for the language pair that is wanted of all of them; `engine` as `load_translator` takes it."""
+    """Each model for the language pair that is wanted of all of them, by default on torch."""
+    from anydepth.infer.translator import Translator
+
+    languages = {"source_language": source, "target_language": target}
+    options = {"engine": "torch", "device": device, "threads": threads, **languages, **options}
     return {
-        label: [load_translator(path, device, threads, source, target, **engine) for path in paths]
+        label: [Translator.load(path, **options).between() for path in paths]
         for label, paths in families(arguments).items()
     }
 

@@ -5,22 +5,13 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import (
-    CutLong,
-    Depths,
-    Device,
-    From,
-    Model,
-    Threads,
-    results,
-    split_names,
-)
+from anydepth.cli.options import CutLong, DepthsOption, Device, From, ModelArgument, Threads, results, split_names
 
 
 def perplexity(
-    model: Model,
+    model: ModelArgument,
     text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
-    depths: Depths = None,
+    depths: DepthsOption = None,
     masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the subwords to hide.")] = 0.15,
     seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
     cut_long: CutLong = False,
@@ -36,12 +27,11 @@ def perplexity(
     from anydepth.evaluate.perplexity import perplexity_every_depth
     from anydepth.evaluate.render import print_table
     from anydepth.evaluate.report import Column, Table
-    from anydepth.infer.languages import choose_pair
 
     texts = list(read_lines(text))
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = choose_pair(load_model(model, device), from_language)
+    loaded = load_model(model, device).choose_pair(from_language)
     hidden, found = perplexity_every_depth(
         loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long
     )

@@ -12,13 +12,12 @@ from anydepth.cli.options import (
     BatchSize,
     Beam,
     Device,
-    Model,
+    ModelArgument,
     Reference,
     RunnerName,
     Threads,
-    Workers,
+    WorkersOption,
     families,
-    load_model,
     make_report_folder,
     make_runner,
     results,
@@ -35,7 +34,7 @@ class Kinds(StrEnum):
 
 
 def select(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[
         Path, typer.Option(help="Source sentences, one per line; none the model was trained on.", show_default=False)
     ],
@@ -64,7 +63,7 @@ def select(
     batch_size: BatchSize = 32,
     runner: RunnerName = "here",
     address: Address = None,
-    workers: Workers = None,
+    workers: WorkersOption = None,
     device: Device = "auto",
     threads: Threads = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="Decides the split, the search and the networks.")] = 1,
@@ -79,12 +78,13 @@ def select(
 
     from anydepth.evaluate.render import to_terminal
     from anydepth.files import only_process
+    from anydepth.infer.translator import Translator
     from anydepth.selectors.data import read_sample
     from anydepth.selectors.network import KINDS
     from anydepth.selectors.select import SelectOptions, SelectorRun, check_model
 
     run = make_runner(runner, address, workers, device, threads)
-    translator = load_model(model, device, threads)
+    translator = Translator.load(model, engine="torch", device=device, threads=threads)
     folder = check_model(translator)
     sample = read_sample(translator, source, reference, sentences, seed)
     dev = None

@@ -10,12 +10,12 @@ from anydepth.artifact import bundled_model
 from anydepth.cli.options import (
     Beam,
     Device,
-    Engine,
+    EngineOption,
     ModelOrBundled,
     Quantize,
     Speculate,
     UseShortlist,
-    depths_of,
+    complete_depths,
     stderr,
 )
 from anydepth.errors import UserError
@@ -25,7 +25,7 @@ def serve(
     model: ModelOrBundled = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
-    engine: Engine = "auto",
+    engine: EngineOption = "auto",
     quantize: Quantize = None,
     speculate: Speculate = False,
     shortlist: UseShortlist = False,
@@ -35,7 +35,7 @@ def serve(
         typer.Option(
             help="For requests that name none: such as 6-2, or auto.  [default: that of the model]",
             show_default=False,
-            autocompletion=depths_of,
+            autocompletion=complete_depths,
         ),
     ] = None,
     budget: Annotated[
@@ -73,7 +73,7 @@ def serve(
     from anydepth.artifact.model import resolve
     from anydepth.selectors.budget import parse_budget
     from anydepth.serve.monitoring import configure_logging
-    from anydepth.serve.schemas import Limits, Settings
+    from anydepth.serve.schemas import RequestLimits, ServerSettings
     from anydepth.serve.server import build_app, listen, run
     from anydepth.serve.workers import ModelSource
 
@@ -81,12 +81,12 @@ def serve(
         raise UserError(f"there is no log level {log_level!r}: use debug, info, warning or error")
     if depth is not None and budget is not None:
         raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
-    settings = Settings(
+    settings = ServerSettings(
         batch_size=batch_size,
         beam=beam,
         depth=depth,
         budget=None if budget is None else parse_budget(budget),
-        limits=Limits(
+        limits=RequestLimits(
             characters=char_limit, texts=batch_limit, sentence=sentence_limit, seconds=timeout, waiting=queue_limit
         ),
         api_keys=frozenset() if api_keys is None else _keys(api_keys),

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import From, Model, To, load_model, stderr
+from anydepth.cli.options import From, ModelArgument, To, stderr
 from anydepth.errors import UserError
 
 
 def shortlist(
-    model: Model,
+    model: ModelArgument,
     source: Annotated[Path, typer.Option(help="Source sentences of the training corpus.", show_default=False)],
     target: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
     per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Target subwords for each source subword.")] = 50,
@@ -25,9 +25,9 @@ def shortlist(
     `--speculate` takes its drafts from it, and `export --to ctranslate2` writes it as vmap.
     """
     from anydepth.engines.shortlist import build_shortlist
+    from anydepth.infer.translator import Translator
 
-    translator = load_model(model, "cpu", None).between(from_language, to_language)
-    translator.hypotheses([])  # refuses what cannot translate
+    translator = Translator.load(model, engine="torch", device="cpu").between(from_language, to_language)
     if translator.folder is None or translator.pair is not None:
         raise UserError("a shortlist is for a model of one language pair: this one has several")
     with stderr.status("aligning words"):

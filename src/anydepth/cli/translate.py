@@ -12,26 +12,25 @@ from anydepth.cli.options import (
     Beam,
     CutLong,
     Device,
-    Engine,
+    EngineOption,
     From,
     Lambda,
     LengthPenalty,
     MaxLength,
     ModelOrBundled,
     Quantize,
-    Scale,
+    ScaleOption,
     Speculate,
     Threads,
     To,
     UseShortlist,
-    depths_of,
-    load_translator,
+    complete_depths,
     stderr,
 )
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.infer.depths import Depth
+    from anydepth.infer.options import Depth
     from anydepth.infer.translator import Hypothesis, Translator
 
 
@@ -40,7 +39,7 @@ DepthOrAuto = Annotated[
     typer.Option(
         help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: that of the model, by `info`]",
         show_default=False,
-        autocompletion=depths_of,
+        autocompletion=complete_depths,
     ),
 ]
 
@@ -64,7 +63,7 @@ def translate(
             show_default=False,
         ),
     ] = None,
-    scale: Scale = None,
+    scale: ScaleOption = None,
     lambda_: Lambda = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,
@@ -76,7 +75,7 @@ def translate(
     source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
     from_language: From = None,
     to_language: To = None,
-    engine: Engine = "auto",
+    engine: EngineOption = "auto",
     quantize: Quantize = None,
     speculate: Speculate = False,
     shortlist: UseShortlist = False,
@@ -85,6 +84,7 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line by line."""
     from anydepth.data.corpus import decode_lines
+    from anydepth.infer.translator import Translator
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
@@ -92,18 +92,18 @@ def translate(
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
-    translator = load_translator(
+    translator = Translator.load(
         model,
-        device,
-        threads,
-        from_language,
-        to_language,
-        engine,
-        quantize,
+        engine=engine,
+        device=device,
+        threads=threads,
+        quantize=quantize,
         speculate=speculate,
         shortlist=shortlist,
+        source_language=from_language,
+        target_language=to_language,
         batch_size=together,
-    )
+    ).between()
     if speculate and together > 1:
         stderr.print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
@@ -148,7 +148,7 @@ def _choose_depth(
     say: Callable[[str], None],
 ) -> "Depth":
     """What picks the depth: a name, the model's selector, or a budget."""
-    from anydepth.infer.depths import AUTO
+    from anydepth.infer.options import AUTO
     from anydepth.selectors.budget import AutoWithinBudget, within_budget
 
     if threshold is not None and (depth != AUTO or budget is not None):

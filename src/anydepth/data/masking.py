@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from anydepth.data.batching import WHOLE, Batch, Batches, Share, alike
+from anydepth.data.batching import WHOLE, Batch, Batches, BatchShare, alike
 from anydepth.data.tokenizer import MASK, Tokenizer
 from anydepth.errors import UserError
 from anydepth.rng import keyed_uniform
@@ -27,7 +27,7 @@ class MaskedStream:
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         batch = self._stream.at(epoch, index, share)
         return mask_batch(batch, self._probability, self._mask_id, self._vocabulary, (self._seed, epoch))
 
@@ -44,7 +44,7 @@ def masked_batches(
 
 def mask_and_vocabulary(tokenizer: Tokenizer) -> tuple[int, int]:
     """The symbol of a masked subword, and the size of the vocabulary."""
-    mask = tokenizer.id_of(MASK)
+    mask = tokenizer.symbol_id(MASK)
     if mask is None:
         raise UserError(f"the tokenizer does not know {MASK}: take the one that a masked model was trained with")
     return mask, tokenizer.vocabulary_size

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anydepth.errors import UserError
-from anydepth.files import sha256_of
+from anydepth.files import file_sha256
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def check_archive(package: Package, archive: Path) -> Path:
     """Refuse `archive` unless it is that file."""
     if not archive.is_file():
         raise UserError(f"{archive} is not a file: give {package.file}")
-    found = sha256_of(archive)
+    found = file_sha256(archive)
     if found != package.sha256:
         raise UserError(
             f"{archive} is not {package.file} or is damaged: its sha256 is {found[:12]}..., "

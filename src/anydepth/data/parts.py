@@ -1,19 +1,16 @@
 """One language pair on its way to training: cleaned, in text files, and without what is held out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
-
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from anydepth.config import DataConfig, PairConfig
 from anydepth.data.cleaning import Cleaner, CleaningCounts, digest
 from anydepth.data.corpus import Pair, read_lines, read_pairs
 from anydepth.data.split import HoldOut
 from anydepth.errors import UserError
-from anydepth.progress import progress_console
+from anydepth.progress import progress_bar
 
 Item = TypeVar("Item")
 
@@ -24,7 +21,7 @@ MOST_LABELS = 10_000
 
 
 @dataclass
-class Part:
+class PairCorpus:
     """A language pair: the pairs to validate with in memory, those to train on in text files, one for each corpus."""
 
     pair: PairConfig
@@ -102,10 +99,10 @@ def file_prefix(pair: PairConfig, pairs: Sequence[PairConfig]) -> str:
     return f"{pair.name}." if len(pairs) > 1 else ""
 
 
-def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) -> Part:
+def clean_part(config: DataConfig, pair: PairConfig, folder: Path, seed: int) -> PairCorpus:
     """Write the cleaned pairs to train on, and find those to validate with."""
     cleaner = Cleaner(config)
-    part = Part(pair, file_prefix(pair, config.corpora), cleaner.counts)
+    part = PairCorpus(pair, file_prefix(pair, config.corpora), cleaner.counts)
     what = f"cleaned {part.items} of the {part.training_corpus}"
     sources: set[int] = set()
     if pair.valid is not None:
@@ -154,7 +151,7 @@ def _without_fold(pairs: Iterable[Pair], folds: int, fold: int, test: Path, coun
                 yield text, label
 
 
-def _hold_out(part: Part, hold_out: HoldOut, folder: Path) -> None:
+def _hold_out(part: PairCorpus, hold_out: HoldOut, folder: Path) -> None:
     """Of the held-out pairs one per source is for validation; all of them stay out of training."""
     counts, valid = part.train_counts, dict[str, str]()
 
@@ -187,7 +184,7 @@ def _note_sources(pairs: Iterable[Pair], sources: set[int], found: set[int]) -> 
         yield pair
 
 
-def list_labels(part: Part) -> list[str]:
+def list_labels(part: PairCorpus) -> list[str]:
     """All that occur in the training corpus."""
     labels = sorted(part.labels)
     if len(labels) < 2:
@@ -197,21 +194,10 @@ def list_labels(part: Part) -> list[str]:
     return labels
 
 
-@contextmanager
-def counter(description: str) -> Iterator[Callable[[int], None]]:
-    """Shows a count on a terminal. Yields what to call with the number of items so far."""
-    console = progress_console()
-    columns = (SpinnerColumn(), "{task.description}", TextColumn("{task.completed:,}"), TimeElapsedColumn())
-    is_hidden = console.quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda count: progress.update(task, completed=count)
-
-
 def watched(description: str, items: Iterable[Item]) -> Iterator[Item]:
     """The same items, counted while they are read."""
-    with counter(description) as show:
+    with progress_bar(description, None) as advance:
         for number, item in enumerate(items, start=1):
             if number % 1000 == 0:
-                show(number)
+                advance(1000)
             yield item

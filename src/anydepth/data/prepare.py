@@ -16,15 +16,15 @@ from pydantic import ValidationError
 
 from anydepth.config import DataConfig
 from anydepth.data.augment import Augmenter
-from anydepth.data.batching import Span
+from anydepth.data.batching import CorpusSpan
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
 from anydepth.data.decontamination import decontaminate
-from anydepth.data.parts import Part, clean_part, file_prefix, list_labels, read_back, watched
-from anydepth.data.shards import Encoding, PairStore, encode_part
+from anydepth.data.parts import PairCorpus, clean_part, file_prefix, list_labels, read_back, watched
+from anydepth.data.shards import PairEncoder, PairStore, encode_part
 from anydepth.data.tokenizer import MASK, Tokenizer, sample_sentences
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, read_json, sha256_of
+from anydepth.files import atomic_folder, file_sha256, read_json
 
 NOTES = "prepared.json"
 
@@ -39,7 +39,7 @@ class PreparedPair:
     train: PairStore
     valid_pairs: list[Pair]
     files: list[str]  # the names of its text files, one for each corpus
-    spans: list[Span]  # of its corpora in `train`
+    spans: list[CorpusSpan]  # of its corpora in `train`
 
 
 @dataclass
@@ -98,8 +98,8 @@ def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list
         tag, store = config.tags.get(pair.name), PairStore(folder, name)
         sizes = notes.get("sizes", {}).get(pair.name, [len(store)])
         weights = [corpus.weight for corpus in pair.training]
-        spans = [Span(size, weight) for size, weight in zip(sizes, weights, strict=True)]
-        files = Part(pair, prefix, CleaningCounts()).files
+        spans = [CorpusSpan(size, weight) for size, weight in zip(sizes, weights, strict=True)]
+        files = PairCorpus(pair, prefix, CleaningCounts()).files
         parts.append(PreparedPair(pair.name, languages, tag, store, valid, files, spans))
     return parts
 
@@ -113,16 +113,16 @@ def _fill(config: DataConfig, work: Path, seed: int, read: Tokenizer | None) -> 
     labels = list_labels(parts[0]) if config.is_labelled else []
     for part in parts:
         tag = config.tags.get(part.pair.name)
-        tag_id = None if tag is None else tokenizer.id_of(tag)
+        tag_id = None if tag is None else tokenizer.symbol_id(tag)
         first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
-        encode_part(part, Encoding(tokenizer, first, config.max_tokens, labels), work)
+        encode_part(part, PairEncoder(tokenizer, first, config.max_tokens, labels), work)
     notes = make_notes(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
     if any(len(part.sizes) > 1 for part in parts):
         notes["sizes"] = {part.pair.name: part.sizes for part in parts}
     (work / NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
 
 
-def _counts(parts: Sequence[Part]) -> dict[str, Any]:
+def _counts(parts: Sequence[PairCorpus]) -> dict[str, Any]:
     train: dict[str, Any] = {part.pair.name: part.train_counts.to_json() for part in parts}
     valid: dict[str, Any] = {part.pair.name: part.valid_counts.to_json() for part in parts}
     if len(parts) == 1:
@@ -139,7 +139,7 @@ def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | 
     if config.tokenizer is None:
         return None
     given = read or Tokenizer.load(config.tokenizer)
-    missing = [symbol for symbol in _symbols(config) if given.id_of(symbol) is None]
+    missing = [symbol for symbol in _symbols(config) if given.symbol_id(symbol) is None]
     if missing:
         raise UserError(
             f"the tokenizer of {config.tokenizer} has no symbol {missing[0]}, which these corpora need: "
@@ -148,7 +148,7 @@ def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | 
     return given
 
 
-def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Tokenizer:
+def _train_tokenizer(config: DataConfig, parts: Sequence[PairCorpus], work: Path, seed: int) -> Tokenizer:
     return Tokenizer.train(
         watched("sentences for the vocabulary", _sentences(config, parts, work, seed)),
         config.vocabulary,
@@ -162,7 +162,7 @@ def _train_tokenizer(config: DataConfig, parts: Sequence[Part], work: Path, seed
     )
 
 
-def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int) -> Iterator[str]:
+def _sentences(config: DataConfig, parts: Sequence[PairCorpus], work: Path, seed: int) -> Iterator[str]:
     """All of one language pair; of several the same number of each: those of a small one are repeated."""
     sides = 2 if config.task == "translation" else 1
     of_each = [(side for pair in _augmented(config, part, work, seed) for side in pair[:sides]) for part in parts]
@@ -175,7 +175,7 @@ def _sentences(config: DataConfig, parts: Sequence[Part], work: Path, seed: int)
     return iter(chosen)
 
 
-def _augmented(config: DataConfig, part: Part, work: Path, seed: int) -> Iterator[Pair]:
+def _augmented(config: DataConfig, part: PairCorpus, work: Path, seed: int) -> Iterator[Pair]:
     """The text to train on, with the changes of the first epoch, so that the vocabulary has what those need."""
     pairs = part.training_text(work)
     if config.augment is None:
@@ -205,7 +205,7 @@ def _check_reusable(notes: dict[str, Any], folder: Path, config: DataConfig, see
 
 def make_notes(config: DataConfig, seed: int, counts: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What a prepared folder was made from, how much of it remains, and the checksums of its files."""
-    files = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     return {"data": describe_data(config), "seed": seed, "counts": counts, "files": files}
 
 
@@ -247,6 +247,6 @@ def read_notes(folder: Path, verify: bool) -> dict[str, Any]:
     if not isinstance(files, dict) or not isinstance(counts, dict) or "train" not in counts:
         raise UserError(f"{folder / NOTES} is damaged: {advice}")
     for name, expected in files.items():
-        if not (folder / name).is_file() or (verify and sha256_of(folder / name) != expected):
+        if not (folder / name).is_file() or (verify and file_sha256(folder / name) != expected):
             raise UserError(f"{folder / name} is damaged: {advice}")
     return notes

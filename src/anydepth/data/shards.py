@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from anydepth.data.cleaning import CleaningCounts
 from anydepth.data.corpus import Pair
-from anydepth.data.parts import SIDES, Part, counter, write_pairs
+from anydepth.data.parts import SIDES, PairCorpus, write_pairs
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.device import cores
 from anydepth.errors import UserError
+from anydepth.progress import progress_bar
 
 Ids = NDArray[np.unsignedinteger[Any]]
 Lengths = NDArray[np.int32]
@@ -171,7 +172,7 @@ def _damaged(folder: Path) -> UserError:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class PairEncoder:
     """How pairs become numbers: `first` goes before each source; with `labels`, targets are their numbers."""
 
     tokenizer: Tokenizer
@@ -223,7 +224,7 @@ class Shard:
     pairs: int
     name: str
 
-    def encode(self, encoding: Encoding) -> CleaningCounts:
+    def encode(self, encoding: PairEncoder) -> CleaningCounts:
         counts = CleaningCounts(kept=self.pairs)
         with StoreWriter(self.folder, self.name, encoding.tokenizer.vocabulary_size) as store:
             encoded = encoding.pairs(islice(self._read(), self.pairs), counts)
@@ -241,16 +242,15 @@ class Shard:
                 yield source[:-1].decode("utf-8"), target[:-1].decode("utf-8")
 
 
-def encode_part(part: Part, encoding: Encoding, folder: Path) -> None:
+def encode_part(part: PairCorpus, encoding: PairEncoder, folder: Path) -> None:
     """Write the tokens to train on, and the text to validate with."""
-    shards = list(_shards(part, folder))
-    kept, done = dict.fromkeys(part.files, 0), 0
-    with counter(f"encoded {part.items} of the {part.training_corpus}") as show:
+    shards, kept = list(_shards(part, folder)), dict.fromkeys(part.files, 0)
+    total = sum(shard.pairs for shard in shards)
+    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", total) as advance:
         for shard, counts in zip(shards, _encode_shards(shards, encoding), strict=True):
             kept[shard.text] += counts.kept
             part.train_counts.drop(empty=counts.empty, too_long=counts.too_long)
-            done += shard.pairs
-            show(done)
+            advance(shard.pairs)
     part.sizes = list(kept.values())
     part.check_training()
     part.valid = [pair for pair, _, _ in encoding.pairs(part.valid, part.valid_counts)]
@@ -258,7 +258,7 @@ def encode_part(part: Part, encoding: Encoding, folder: Path) -> None:
     write_pairs(folder, f"{part.prefix}valid", part.valid)
 
 
-def _encode_shards(shards: Sequence[Shard], encoding: Encoding) -> Iterator[CleaningCounts]:
+def _encode_shards(shards: Sequence[Shard], encoding: PairEncoder) -> Iterator[CleaningCounts]:
     """The counts of each shard. A few are not worth a process."""
     processes = min(len(shards), cores(), MOST_PROCESSES)
     if processes < 2 or sum(shard.pairs for shard in shards) <= SHARD:
@@ -273,10 +273,10 @@ def _encode_shards(shards: Sequence[Shard], encoding: Encoding) -> Iterator[Clea
             ) from error
 
 
-_encodings: list[Encoding] = []  # of a process
+_encodings: list[PairEncoder] = []  # of a process
 
 
-def _begin_process(encoding: Encoding) -> None:
+def _begin_process(encoding: PairEncoder) -> None:
     """One thread each: there is a process for each core. It ends with the one that began it, even if that is killed."""
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -295,7 +295,7 @@ def _encode_in_process(shard: Shard) -> CleaningCounts:
     return shard.encode(_encodings[0])
 
 
-def _shards(part: Part, folder: Path) -> Iterator[Shard]:
+def _shards(part: PairCorpus, folder: Path) -> Iterator[Shard]:
     number = 0
     for text in part.files:
         sides = (_line_starts(folder / f"{text}.{side}", SHARD) for side in SIDES)

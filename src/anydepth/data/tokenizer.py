@@ -132,7 +132,7 @@ class Tokenizer:
         """What is no text: padding, the ends of a text, the `symbols` it was trained with."""
         return frozenset(i for i in range(self.vocabulary_size) if self._processor.is_control(i))
 
-    def id_of(self, symbol: str) -> int | None:
+    def symbol_id(self, symbol: str) -> int | None:
         """The number of one of the `symbols` it was trained with."""
         found = int(self._processor.piece_to_id(symbol))
         is_one = found > self.EOS and self._processor.is_control(found)
@@ -213,7 +213,7 @@ class PretrainedTokenizer(Tokenizer):
     def vocabulary_size(self) -> int:
         return len(self.order)
 
-    def id_of(self, symbol: str) -> int | None:
+    def symbol_id(self, symbol: str) -> int | None:
         """The number of the mask; there are no other symbols."""
         return self._mask if symbol == MASK else None
 

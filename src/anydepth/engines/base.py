@@ -44,7 +44,7 @@ class Candidate:
     ended: bool = True
 
 
-Found = list[list[Candidate]]  # of each source
+SearchResult = list[list[Candidate]]  # of each source
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -76,7 +76,7 @@ class Engine(Protocol):
         batches: Iterable[SearchBatch],
         options: SearchOptions,
         token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SearchResult]]:
         """For each batch, in order, what each of the sub-networks finds."""
 
 

@@ -27,7 +27,7 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.config.model import Activation as ActivationName
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import Candidate, Found, SearchBatch, SearchOptions, check_exportable, length_penalty
+from anydepth.engines.base import Candidate, SearchBatch, SearchOptions, SearchResult, check_exportable, length_penalty
 from anydepth.engines.shortlist import VMAP, Shortlist
 from anydepth.errors import UserError
 from anydepth.model import Transformer
@@ -63,7 +63,7 @@ class _Begun:
         self._texts, self._limits = texts, limits
         self._results = self._begin(texts, max(limits))
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         results = [one.result() for one in self._results]
         return [
             self._engine.candidates(
@@ -117,7 +117,7 @@ class CTranslate2Engine:
         batches: Iterable[SearchBatch],
         options: SearchOptions,
         token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SearchResult]]:
         """So many batches are under way at once that no worker waits for the next."""
         translators = [self._translator(sub) for sub in subs]
         waiting: deque[list[_Begun]] = deque()

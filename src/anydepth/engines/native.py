@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.base import Candidate, Found, SearchBatch, SearchOptions
+from anydepth.engines.base import Candidate, SearchBatch, SearchOptions, SearchResult
 from anydepth.engines.native_format import check_runs, packed
 from anydepth.engines.shortlist import Shortlist
 from anydepth.errors import UserError
@@ -98,7 +98,7 @@ class NativeEngine:
         batches: Iterable[SearchBatch],
         options: SearchOptions,
         token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SearchResult]]:
         """A batch alone is done here and now; of several, so many are under way that no thread waits for the next."""
         self.prepare(subs)
         coming = iter(batches)
@@ -107,7 +107,7 @@ class NativeEngine:
             for batch in chain(first, coming):
                 yield [self._search(sub, batch, options, token_depths) for sub in subs]
             return
-        waiting: deque[list[Future[Found]]] = deque()
+        waiting: deque[list[Future[SearchResult]]] = deque()
         for batch in chain(first, coming):
             waiting.append([self._pool.submit(self._search, sub, batch, options, token_depths) for sub in subs])
             if len(waiting) > 2 * self.threads:
@@ -117,7 +117,7 @@ class NativeEngine:
 
     def _search(
         self, sub: SubNetwork, batch: SearchBatch, options: SearchOptions, token_depths: TokenDepths | None
-    ) -> Found:
+    ) -> SearchResult:
         depths = None
         if sub.by_word:
             if token_depths is None:
@@ -179,7 +179,7 @@ class NativeModel:
         draft_layers: int = 0,
         draft_length: int = 0,
         shortlist: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """`draft_layers` draft tokens, so many at a time; 0: as many as pay."""
         count, longest = len(batch.sources), max(batch.limits)
         shape = (count, options.nbest)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import Found, SearchBatch, SearchOptions, check_exportable
+from anydepth.engines.base import SearchBatch, SearchOptions, SearchResult, check_exportable
 from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError
 from anydepth.model import Transformer
@@ -58,7 +58,7 @@ class OnnxEngine:
         batches: Iterable[SearchBatch],
         options: SearchOptions,
         token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SearchResult]]:
         self.prepare(subs)
         for sources, limits in batches:
             yield [run_search(_Steps(self, sources), limits, options) for _ in subs]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anydepth.data import Tokenizer
-from anydepth.engines.base import Candidate, Found, SearchOptions, length_penalty
+from anydepth.engines.base import Candidate, SearchOptions, SearchResult, length_penalty
 
 SMALL = 2**14  # below so many logits a plain top-k is as fast
 
@@ -30,12 +30,12 @@ class Steps(Protocol):
         """The same for what the rows of a sentence share."""
 
 
-def run_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+def run_search(decoding: Steps, limits: list[int], options: SearchOptions) -> SearchResult:
     """The best candidates of every sentence, each at most its limit long with EOS."""
     return (greedy_search if options.beam == 1 else beam_search)(decoding, limits, options)
 
 
-def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) -> SearchResult:
     """The best token at every step."""
     alive = list(range(len(limits)))
     outputs: list[list[int]] = [[] for _ in limits]
@@ -72,7 +72,7 @@ def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) ->
     return results
 
 
-def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Found:
+def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> SearchResult:
     """A sentence is done when `beam` hypotheses have ended, or at its limit."""
     k = options.beam
     beams = _Beams(len(limits), limits, options)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import Classified, Found, SearchBatch, SearchOptions
+from anydepth.engines.base import Classified, SearchBatch, SearchOptions, SearchResult
 from anydepth.engines.search import never, run_search
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.stack import EncoderDepths as LayersOfTokens
@@ -41,7 +41,7 @@ class TorchEngine:
         batches: Iterable[SearchBatch],
         options: SearchOptions,
         token_depths: TokenDepths | None = None,
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SearchResult]]:
         for batch in batches:
             yield search_each(self.model, subs, batch, options, token_depths)
 
@@ -101,7 +101,7 @@ def encode(
 
 def search(
     model: Transformer, sub: SubNetwork, sources: list[list[int]], limits: list[int], options: SearchOptions
-) -> Found:
+) -> SearchResult:
     """The best candidates of every source (token ids that end in EOS), each at most its limit long with EOS."""
     return search_each(model, [sub], SearchBatch(sources, limits), options)[0]
 
@@ -112,14 +112,14 @@ def search_each(
     batch: SearchBatch,
     options: SearchOptions,
     token_depths: TokenDepths | None = None,
-) -> list[Found]:
+) -> list[SearchResult]:
     """The same for several sub-networks at once, in much less time than one after the other.
 
     Every encoder runs once, and a decoder searches from the exits of all encoders it goes with, stacked on the batch.
     `token_depths` are for those in which every word has its own depth.
     """
     sources, limits = batch
-    found: dict[SubNetwork, Found] = {}
+    found: dict[SubNetwork, SearchResult] = {}
     with torch.inference_mode():
         exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _group_by_decoder(subs):

@@ -22,7 +22,7 @@ from anydepth.data.cleaning import digest
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import Job, RunOptions, check_paired, make_jobs
 from anydepth.evaluate.metrics import ORDER, sentence_bleu_statistics, sentence_chrf
-from anydepth.files import atomic_folder, sha256_of
+from anydepth.files import atomic_folder, file_sha256
 from anydepth.infer.text_model import TooLongError
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
@@ -95,7 +95,7 @@ class EveryDepth:
                 "format": FORMAT,
                 "depths": self.depths,
                 "sentences": len(self),
-                "files": {name: sha256_of(temporary / name) for name in (SCORES, SENTENCES)},
+                "files": {name: file_sha256(temporary / name) for name in (SCORES, SENTENCES)},
             }
             (temporary / TABLE).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
@@ -262,7 +262,7 @@ def _read(folder: Path) -> EveryDepth:
     if record["format"] > FORMAT:
         raise UserError(f"{folder} was written by a newer anydepth: upgrade anydepth to read it")
     for name in (SCORES, SENTENCES):
-        if sha256_of(folder / name) != record["files"][name]:
+        if file_sha256(folder / name) != record["files"][name]:
             raise ValueError(f"{name} is not what was saved")
     rows = [json.loads(line) for line in (folder / SENTENCES).read_text("utf-8").split("\n") if line]
     outputs = [[row["outputs"][place] for place in row["of_depths"]] for row in rows]

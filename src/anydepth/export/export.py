@@ -17,7 +17,7 @@ import yaml
 
 from anydepth import __version__
 from anydepth.artifact.folder import read_config
-from anydepth.artifact.model import save
+from anydepth.artifact.model import ModelContent, save
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.engines.shortlist import VMAP, Shortlist
@@ -51,7 +51,7 @@ class TokenDifference:
 
 
 @dataclass(frozen=True)
-class Check:
+class ExportCheck:
     """Greedy translations of a sample at a depth compared token by token; BLEU of both if there are references."""
 
     depth: str
@@ -71,7 +71,7 @@ class Check:
 
 def check_export(
     source: Translator, exported: Translator, depth: str, exported_depth: str, sample: SampleText
-) -> Check:
+) -> ExportCheck:
     """Both translate the sample greedily, the source model with PyTorch in float32."""
     texts = sample.sources
     options: HypothesesKeywords = {"cut_long": True, "scores": False}
@@ -81,7 +81,7 @@ def check_export(
     outputs, own = [one.text for one in found], [one.text for one in expected]
     references = sample.references
     bleu = None if references is None else (score(own, references).bleu, score(outputs, references).bleu)
-    return Check(depth, sample, differences, bleu, score(outputs, own).bleu)
+    return ExportCheck(depth, sample, differences, bleu, score(outputs, own).bleu)
 
 
 def _find_differences(
@@ -130,19 +130,10 @@ def _to_anydepth(request: ExportRequest, folder: Path) -> Translator:
         sub = request.entry.subnetwork
         config, tensors = cut(config, tensors, sub)
         menu, words = _single_entry_menu(request.entry, menu), words if sub.by_word else None
-    facts = read_config(translator.folder).facts
-    alone = folder / "model"
-    save(
-        alone,
-        config,
-        {name: value.to(dtype) for name, value in tensors.items()},
-        translator.tokenizer,
-        menu,
-        translator.languages,
-        facts,
-        translator.pairs,
-        token_depths=words,
-    )
+    stored = {name: value.to(dtype) for name, value in tensors.items()}
+    alone, languages, pairs = folder / "model", translator.languages, translator.pairs
+    content = ModelContent(config, stored, translator.tokenizer, menu, languages, pairs, token_depths=words)
+    save(alone, content, read_config(translator.folder).facts)
     for path in alone.iterdir():
         path.rename(folder / path.name)
     alone.rmdir()
@@ -190,7 +181,7 @@ FORMATS: dict[str, Callable[[ExportRequest, Path], Translator]] = {
 }
 
 
-def export(request: ExportRequest, to: str, out: Path, sample: SampleText) -> Check:
+def export(request: ExportRequest, to: str, out: Path, sample: SampleText) -> ExportCheck:
     """Write an export and check it on the sample; if it does not translate as its source does, nothing is kept."""
     if to not in FORMATS:
         raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
@@ -210,7 +201,7 @@ def export(request: ExportRequest, to: str, out: Path, sample: SampleText) -> Ch
     return result
 
 
-def _check_worst_depth(request: ExportRequest, exported: Translator, sample: SampleText) -> Check:
+def _check_worst_depth(request: ExportRequest, exported: Translator, sample: SampleText) -> ExportCheck:
     """Of all depths and language pairs, the one with the most differences."""
     if request.depth != ALL:
         there = request.depth if request.depth in exported.menu.names else exported.menu.default.name

@@ -32,7 +32,7 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class ExplainedWord:
+class WordWithDepth:
     """A word as the text has it, with the spaces before it, and how deep it went."""
 
     text: str
@@ -170,7 +170,7 @@ class Classifier(TextModel):
 
     def explain(
         self, text: str, *, depth: str | None = None, scale: float | None = None, lambda_: float | None = None
-    ) -> tuple[Classification, list[ExplainedWord]]:
+    ) -> tuple[Classification, list[WordWithDepth]]:
         """The label of a text, and its words with the depth of each; subwords of one word may differ only where the
         model itself decides, and the deepest then counts."""
         sub = self.menu[depth].subnetwork
@@ -185,11 +185,11 @@ class Classifier(TextModel):
         written = _as_written(text, names)
         if written is None:
             written = ["".join(surfaces[i] for i in parts.get(number, ())) for number in range(len(names))]
-        words: list[ExplainedWord] = []
+        words: list[WordWithDepth] = []
         for number in range(len(names)):
             positions = parts.get(number)  # none if a subword of the word before is of this one too
             deepest = words[-1].depth if positions is None else int(max(found.depths[i] for i in positions))
-            words.append(ExplainedWord(written[number], deepest))
+            words.append(WordWithDepth(written[number], deepest))
         return self._classification(found), [word for word in words if word.text]
 
     def read(self, texts: Iterable[str]) -> list[list[int]]:

@@ -1,7 +1,6 @@
 """Sequence-level distillation: a corpus with a model's translations in place of people's (Kim and Rush, 2016)."""
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +8,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from rich.progress import BarColumn, Progress, TextColumn
 from sacrebleu.metrics import CHRF
 
 from anydepth.data.corpus import Pair, read_lines
@@ -24,14 +22,12 @@ from anydepth.infer.distill_files import (
     refuse_foreign,
     text_identity,
 )
-from anydepth.infer.options import HypothesesKeywords
-from anydepth.infer.options import Progress as ProgressCallback
+from anydepth.infer.options import HypothesesKeywords, Progress
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Hypothesis, Translator
-from anydepth.progress import progress_console
+from anydepth.progress import progress_bar
 
 __all__ = ["ChunkResult", "DistillCounts", "DistillOptions", "distill", "distill_chunk", "output_names"]
-SECONDS_BETWEEN_LINES = 30.0
 log = logging.getLogger(__name__)
 
 
@@ -85,13 +81,15 @@ Chunk = tuple[list[str], list[str] | None]  # lines, and their references if the
 
 
 def distill_chunk(
-    translator: Translator, chunk: Chunk, progress: ProgressCallback | None, *, options: DistillOptions
+    translator: Translator, chunk: Chunk, progress: Progress | None, *, options: DistillOptions
 ) -> ChunkResult:
     """Translate some lines; with references, choose among the best candidates the one closest to each."""
     sources, references = chunk
     lengths = map(len, translator.tokenizer.encode_many(sources))
     faults = [_fault_of_source(length, translator.longest_source) for length in lengths]
     wanted = [i for i, fault in enumerate(faults) if options.keep_all or fault is None]
+    if progress is not None:
+        progress(len(sources) - len(wanted))
     search: HypothesesKeywords = {**options.for_search(), "cut_long": True, "scores": False, "progress": progress}
     found = translator.hypotheses([sources[i] for i in wanted], depth=options.depth, **search)
     chrf = CHRF()
@@ -183,12 +181,11 @@ def _distill_the_rest(
     total = journal.identity.source.lines
     if journal.lines:
         log.info("going on after line %s of %s", f"{journal.lines:,}", f"{total:,}")
-    with PairWriter(journal) as writer, _DistillProgress(total, journal.lines) as progress:
+    with PairWriter(journal) as writer, progress_bar("distill", total, journal.lines) as advance:
         chunks = _chunks(source, references, journal.lines, options.chunk)
-        for result in run(partial(distill_chunk, options=options), translator, chunks, progress.advance):
+        for result in run(partial(distill_chunk, options=options), translator, chunks, advance):
             writer.append(result.pairs)
             journal.record(result.counts.read, writer.sizes(), result.counts)
-            progress.reach(journal.lines)
     if journal.lines != total:
         raise UserError(f"{source} changed while it was read: restore it, or begin anew in another folder")
 
@@ -199,51 +196,3 @@ def _chunks(source: Path, references: Path | None, done: int, size: int) -> Iter
     theirs = None if references is None else islice(read_lines(references), done, None)
     while chunk := list(islice(lines, size)):
         yield chunk, None if theirs is None else list(islice(theirs, size))
-
-
-class _DistillProgress:
-    """A bar on a terminal; elsewhere a plain line now and then."""
-
-    def __init__(self, total: int, done: int) -> None:
-        self.console = progress_console()
-        self._total, self._done_before, self._done = total, done, done
-        self._began = self._said = time.monotonic()
-        note = TextColumn("{task.fields[note]}", markup=False)
-        columns = (TextColumn("distill"), BarColumn(), note)
-        # A lazy refresh: the bar must not take time from what it watches.
-        self._bar = Progress(*columns, console=self.console, refresh_per_second=2, disable=not self.console.is_terminal)
-        self._task = self._bar.add_task("distill", total=total, completed=done, note="")
-
-    def __enter__(self) -> "_DistillProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self, lines: int) -> None:
-        self.reach(self._done + lines)
-
-    def reach(self, done: int) -> None:
-        self._done = done
-        now = time.monotonic()
-        note = progress_note(done, self._total, done - self._done_before, now - self._began)
-        self._bar.update(self._task, completed=done, note=note)
-        if not self.console.is_terminal and now - self._said >= SECONDS_BETWEEN_LINES:
-            self._said = now
-            log.info("distill: %s", note)
-
-
-def progress_note(done: int, total: int, done_now: int, seconds: float) -> str:
-    """The speed and the time left come from what this process did in its `seconds`, not from what it found done."""
-    text = f"{done:,} of {total:,} lines"
-    if not done_now or seconds <= 0:
-        return text
-    rate = done_now / seconds
-    return f"{text}, {rate:,.{0 if rate >= 10 else 1}f} lines/s, {_duration((total - done) / rate)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

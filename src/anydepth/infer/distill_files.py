@@ -185,7 +185,7 @@ class PairWriter:
         """When this returns they are on disk."""
         for file, texts in zip(self._files, zip(*pairs, strict=True), strict=False):
             size = os.fstat(file.fileno()).st_size
-            file.write(b"".join(line_of(text, first=size + i == 0) for i, text in enumerate(texts)))
+            file.write(b"".join(encode_line(text, first=size + i == 0) for i, text in enumerate(texts)))
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -194,7 +194,7 @@ class PairWriter:
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
 
-def line_of(text: str, first: bool) -> bytes:
+def encode_line(text: str, first: bool) -> bytes:
     """A line that `read_lines` gives back as it was: it takes a carriage return off the end, and a mark off the start.
 
     `first` says that the line opens its file.

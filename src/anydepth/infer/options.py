@@ -1,13 +1,16 @@
 """How texts are to be translated: the keyword arguments of `Translator`, checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TypedDict
 
 from anydepth.engines.base import SearchOptions
 from anydepth.errors import UserError
+from anydepth.selectors import Selector
 
+AUTO = "auto"  # the model's own selector
+Depth = str | Sequence[str] | Selector | None
 Progress = Callable[[int], None]  # called with the number of texts that have become ready
 
 

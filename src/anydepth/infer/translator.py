@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Unpack, overload
 
 from anydepth.artifact import bundled_model
-from anydepth.artifact.model import LoadedModel, load_model
+from anydepth.artifact.model import ENCODER_ALONE, LoadedModel, ambiguous_pair, load_model
+from anydepth.depth import DepthMenu
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.engines.base import Candidate, Engine, SearchBatch
 from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
-from anydepth.infer.depths import AUTO, Depth, group_by_depth, no_selector, own_selector
-from anydepth.infer.languages import ambiguous, choose_pair, each_pair, encoder_alone, must_choose
-from anydepth.infer.options import HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
+from anydepth.infer.options import AUTO, Depth, HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
 from anydepth.infer.text_model import (
     TextModel,
     TooLongError,
@@ -52,7 +50,7 @@ class Translator(TextModel):
         if loaded.kind == "classifier":
             raise UserError("this model classifies texts: use Classifier")
         if loaded.kind == "encoder":
-            raise encoder_alone()
+            raise UserError(ENCODER_ALONE)
         super().__init__(loaded)
         self.languages, self.pairs = loaded.languages, loaded.pairs
         self.pair, self.tag = loaded.pair, loaded.tag
@@ -71,6 +69,7 @@ class Translator(TextModel):
         shortlist: bool = False,
         source_language: str | None = None,
         target_language: str | None = None,
+        batch_size: int = 1,
     ) -> "Translator":
         """Load a model folder, or the folder of a finished run; by default the bundled model, French to English.
 
@@ -85,6 +84,7 @@ class Translator(TextModel):
             shortlist: Search among the outputs of the model's lexical shortlist: faster.
             source_language: Of a model that has several, the one to translate from.
             target_language: Of a model that has several, the one to translate to.
+            batch_size: How many texts will usually be translated together, by which "auto" chooses.
         """
         set_threads(threads)
         folder = bundled_model() if path is None else path
@@ -94,10 +94,11 @@ class Translator(TextModel):
                 f"{folder} classifies texts: use Classifier.load, or `anydepth classify`, `evaluate` or `explain`"
             )
         if source_language is not None or target_language is not None:
-            loaded = choose_pair(loaded, source_language, target_language)
+            loaded = loaded.choose_pair(source_language, target_language)
         if loaded.kind == "encoder":
-            raise encoder_alone()
-        return cls(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
+            raise UserError(ENCODER_ALONE)
+        options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
+        return cls(loaded, make_engine(loaded, engine, options))
 
     def __repr__(self) -> str:
         pairs = ", ".join(pair.name for pair in self.pairs)
@@ -105,7 +106,7 @@ class Translator(TextModel):
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
         """The same model for one of its language pairs, by the names of the languages; itself if it has one pair."""
-        chosen = choose_pair(self.loaded, source, target)
+        chosen = self.loaded.choose_pair(source, target)
         return self if chosen is self.loaded else Translator(chosen, self.engine)
 
     def on(self, engine: Engine) -> "Translator":
@@ -115,17 +116,17 @@ class Translator(TextModel):
     @property
     def must_choose(self) -> bool:
         """Whether it can translate nothing before a language pair is chosen."""
-        return must_choose(self.loaded)
+        return self.loaded.must_choose
 
     @property
     def choices(self) -> "list[Translator]":
         """Of a model that asks for a language pair each; else itself."""
-        return [Translator(one, self.engine) for one in each_pair(self.loaded)] if self.must_choose else [self]
+        return [self.between(pair.source, pair.target) for pair in self.pairs] if self.must_choose else [self]
 
-    @cached_property
+    @property
     def selector(self) -> LearnedSelector | None:
         """Its own, behind depth="auto"; read when it is first asked for."""
-        return own_selector(self.loaded)
+        return self.loaded.selector
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -231,21 +232,27 @@ class Translator(TextModel):
         self._check_pair()
         if isinstance(depth, str) and depth == AUTO:
             if self.selector is None:
-                raise no_selector(self.loaded)
+                raise self._no_selector()
             depth = self.selector
         elif isinstance(depth, str) or not isinstance(depth, Sequence | Selector):
             self.engine.prepare([self.menu[depth].subnetwork])  # refuses what cannot be, before anyone waits for it
         self._word_depths(options)
         sources = self._encode(texts, options)
         found = [[Hypothesis("", (), 0.0)] for _ in sources]
-        for name, group in group_by_depth(self.menu, depth, sources, _waiting(sources)).items():
+        for name, group in _group_by_depth(self.menu, depth, sources, _waiting(sources)).items():
             for i, (hypotheses,) in self._search([name], group, sources, options):
                 found[i] = hypotheses
         return found
 
+    def _no_selector(self) -> UserError:
+        reason = self.loaded.why_no_selector()
+        if reason is not None:
+            return UserError(f"`auto` needs a selector; {reason}")
+        return UserError("this model has no selector for `auto`: make one with `anydepth select`, or name a depth")
+
     def _check_pair(self) -> None:
         if self.must_choose:
-            raise ambiguous(self.pairs)
+            raise ambiguous_pair(self.pairs)
 
     def _word_depths(self, options: TranslationOptions) -> TokenDepths | None:
         if options.scale is None and options.lambda_ is None:
@@ -300,6 +307,24 @@ def on_engine(
     """The same model run by the engine of this name; see `EngineOptions`."""
     options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
     return translator.on(make_engine(translator.loaded, name, options))
+
+
+def _group_by_depth(
+    menu: DepthMenu, depth: Depth, sources: Sequence[list[int]], waiting: Sequence[int]
+) -> dict[str, list[int]]:
+    """Which of the texts that are `waiting` run at each depth."""
+    if depth is None or isinstance(depth, str):
+        return {menu[depth].name: list(waiting)}
+    if isinstance(depth, Selector):
+        names: Sequence[str] = depth.choose([sources[i] for i in waiting]) if waiting else []
+    elif len(depth) == len(sources):
+        names = [depth[i] for i in waiting]
+    else:
+        raise UserError(f"there are {len(sources):,} texts but {len(depth):,} depths: give one for each text")
+    groups: dict[str, list[int]] = {}
+    for i, name in zip(waiting, names, strict=True):
+        groups.setdefault(menu[name].name, []).append(i)
+    return groups
 
 
 def _waiting(sources: list[list[int]]) -> list[int]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anydepth.data import Tokenizer, plan_epoch
-from anydepth.data.batching import WHOLE, Indices, Share
+from anydepth.data.batching import WHOLE, BatchShare, Indices
 from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import TABLE, EveryDepth, join_tables, score_every_depth, what_is_done
@@ -30,7 +30,7 @@ from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.learned import deepest_index, split_level
-from anydepth.selectors.network import DepthPredictor, Inputs, Kind
+from anydepth.selectors.network import DepthPredictor, Kind, SelectorInputs
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ POINTS_PER_NAT = 40.0  # per subword: differences between depths are then as lar
 
 
 @dataclass(frozen=True)
-class Sample:
+class ParallelText:
     """Sentences with their translations."""
 
     sources: tuple[str, ...]
@@ -63,13 +63,13 @@ def read_sample(
     reference: Path,
     sentences: int | None = None,
     seed: int = 1,
-) -> Sample:
+) -> ParallelText:
     """Lines that can be translated, at most `sentences` of them, sampled at random; logs how many are left out."""
     pairs = _usable(translator, source, reference)
     if sentences is not None and sentences < len(pairs):
         chosen = sorted(random.Random(seed).sample(range(len(pairs)), sentences))
         pairs = [pairs[i] for i in chosen]
-    return Sample(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), source.name, reference.name)
+    return ParallelText(tuple(one for one, _ in pairs), tuple(other for _, other in pairs), source.name, reference.name)
 
 
 def _usable(translator: Translator, source: Path, reference: Path) -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ Texts = tuple[Sequence[str], Sequence[str]]  # sentences and their references
 
 
 def translate_sample(
-    translator: Translator, sample: Sample, folder: Path, *, beam: int, batch_size: int, run: Runner = here
+    translator: Translator, sample: ParallelText, folder: Path, *, beam: int, batch_size: int, run: Runner = here
 ) -> EveryDepth:
     """The sample at every depth: from `folder` if it is there, otherwise made piece by piece, each kept when ready."""
     if (folder / TABLE).is_file():
@@ -138,7 +138,7 @@ def likelihood_of_piece(
     return likelihood_every_depth(translator, *texts, depths, progress)
 
 
-def _cut(texts: Sample | EveryDepth) -> Iterator[Texts]:
+def _cut(texts: ParallelText | EveryDepth) -> Iterator[Texts]:
     for start in range(0, len(texts), PIECE):
         rows = slice(start, start + PIECE)
         yield texts.sources[rows], texts.references[rows]
@@ -192,7 +192,7 @@ class SelectorData:
 
 @dataclass(frozen=True)
 class SelectorBatch:
-    inputs: Inputs
+    inputs: SelectorInputs
     quality_bk: Tensor
     weight_b: Tensor
     terms: int  # the sum of the weights
@@ -215,7 +215,7 @@ class SelectorStream:
         self,
         data: SelectorData,
         kind: Kind,
-        read: Callable[[Sequence[Sequence[int]]], Inputs],
+        read: Callable[[Sequence[Sequence[int]]], SelectorInputs],
         batch_tokens: int,
         seed: int,
     ) -> None:
@@ -227,7 +227,7 @@ class SelectorStream:
     def batches_in(self, epoch: int) -> int:
         return len(self._plan_for(epoch))
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> SelectorBatch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> SelectorBatch:
         rows = share.rows(self._plan_for(epoch)[index])
         with torch.no_grad():
             inputs = self._read([self._data.sources[row] for row in rows])

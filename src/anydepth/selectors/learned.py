@@ -24,10 +24,10 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.depth.subnetwork import parse_depth
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, sha256_of
+from anydepth.files import atomic_folder, file_sha256
 from anydepth.model import Transformer
 from anydepth.selectors.calibration import LengthCost
-from anydepth.selectors.network import DepthPredictor, Kind, Reader, SelectorConfig, WordScores
+from anydepth.selectors.network import DepthPredictor, Kind, SelectorConfig, SelectorReader, WordScores
 from anydepth.tensors import write_tensors
 
 BATCH = 64
@@ -42,7 +42,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeoffPoint:
     """What a threshold gave on held-out sentences. The cost is the mean time, the deepest depth's being 1."""
 
     threshold: float
@@ -64,12 +64,12 @@ class LearnedSelector:
     def __init__(
         self,
         network: DepthPredictor,
-        read: Reader,
+        read: SelectorReader,
         depths: Sequence[str],
         relative_cost_k: Sequence[LengthCost],
         mean_length: float,
         threshold: float | None = None,
-        points: Sequence[Point] = (),
+        points: Sequence[TradeoffPoint] = (),
         length_power: float = 1.0,
     ) -> None:
         self.network, self.read = network.eval(), read
@@ -97,7 +97,7 @@ class LearnedSelector:
         other.threshold = threshold
         return other
 
-    def with_points(self, points: Sequence[Point]) -> "LearnedSelector":
+    def with_points(self, points: Sequence[TradeoffPoint]) -> "LearnedSelector":
         other = copy.copy(self)
         other.points = tuple(points)
         return other
@@ -198,7 +198,7 @@ class _Record(BaseModel):
     mean_length: float = Field(gt=0)
     length_power: Finite = 1.0
     relative_costs: tuple[LengthCost, ...]
-    points: tuple[Point, ...]
+    points: tuple[TradeoffPoint, ...]
 
 
 def save_selector(folder: Path, selector: LearnedSelector) -> None:
@@ -207,8 +207,8 @@ def save_selector(folder: Path, selector: LearnedSelector) -> None:
         write_tensors(temporary / WEIGHTS, selector.network.state_dict())
         record = {
             "format": FORMAT,
-            "model": sha256_of(folder / WEIGHTS_OF_MODEL),
-            "weights": sha256_of(temporary / WEIGHTS),
+            "model": file_sha256(folder / WEIGHTS_OF_MODEL),
+            "weights": file_sha256(temporary / WEIGHTS),
             "config": selector.config.model_dump(),
             "depths": selector.depths,
             "threshold": selector.threshold,
@@ -229,7 +229,7 @@ def load_selector(
         return None
     try:
         record = _read_record(there)
-        if record.model != (weights or sha256_of(folder / WEIGHTS_OF_MODEL)):
+        if record.model != (weights or file_sha256(folder / WEIGHTS_OF_MODEL)):
             raise UserError(f"the selector in {there} was trained for another model: {_advice(folder)}")
         return _load(there, record, model, tokenizer, menu)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
@@ -255,7 +255,7 @@ def _read_record(there: Path) -> _Record:
 
 
 def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer, menu: DepthMenu) -> LearnedSelector:
-    if sha256_of(there / WEIGHTS) != record.weights:
+    if file_sha256(there / WEIGHTS) != record.weights:
         raise ValueError(f"{WEIGHTS} is not what was saved")
     unknown = [name for name in record.depths if name not in menu.names]
     if unknown or len(record.relative_costs) != len(record.depths):
@@ -268,7 +268,7 @@ def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer
     network.load_state_dict(tensors)
     return LearnedSelector(
         network.to(model.positions_pd.device),
-        Reader(model, tokenizer, record.config.reads == "encoder"),
+        SelectorReader(model, tokenizer, record.config.reads == "encoder"),
         record.depths,
         record.relative_costs,
         record.mean_length,

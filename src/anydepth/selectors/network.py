@@ -96,7 +96,7 @@ DEFAULTS: dict[Kind, SelectorConfig] = {
 
 
 @dataclass(frozen=True)
-class Inputs:
+class SelectorInputs:
     """On the device of the model."""
 
     source_bs: Tensor  # ends in EOS, then PAD
@@ -105,7 +105,7 @@ class Inputs:
     states_bsd: Tensor | None  # None where the network has embeddings of its own
 
 
-class Reader:
+class SelectorReader:
     """Turns sentences into inputs, with the frozen model where its encoder is to be read."""
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, encoder: bool) -> None:
@@ -117,12 +117,12 @@ class Reader:
     def device(self) -> torch.device:
         return self._positions_pd.device
 
-    def __call__(self, sources: Sequence[Sequence[int]]) -> Inputs:
+    def __call__(self, sources: Sequence[Sequence[int]]) -> SelectorInputs:
         """Token ids that end in EOS."""
         source_bs, padding_bs = self._padded(sources)
         states_bsd = None if self._model is None else self._after_first_layer(self._model, source_bs, padding_bs)
         features_bf = torch.tensor([self.features(source) for source in sources], device=source_bs.device)
-        return Inputs(source_bs, padding_bs, features_bf, states_bsd)
+        return SelectorInputs(source_bs, padding_bs, features_bf, states_bsd)
 
     def _after_first_layer(self, model: Transformer, source_bs: Tensor, padding_bs: Tensor | None) -> Tensor:
         """What a decoder would read after one encoder layer."""
@@ -196,7 +196,7 @@ class DepthPredictor(nn.Module):
         nn.init.zeros_(self.read_out.weight)  # at first it gives the offsets, whatever the sentence
         nn.init.zeros_(self.read_out.bias)
 
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: SelectorInputs) -> Tensor:
         """A number for each sentence and depth, [b, k]."""
         x_bsd = self._embedded(inputs.source_bs) if inputs.states_bsd is None else inputs.states_bsd
         x_bsd = F.dropout(x_bsd, self.config.dropout, self.training) if self.training else x_bsd

@@ -37,13 +37,12 @@ from anydepth.evaluate.tradeoff import (
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, tradeoff_report, write_record
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.files import read_json
-from anydepth.infer.depths import why_no_selector
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import Calibration, LengthCost, find, refuse_newer, save
-from anydepth.selectors.data import Sample, add_likelihood, pieces_folder, translate_sample
-from anydepth.selectors.learned import LearnedSelector, Point, save_selector
+from anydepth.selectors.data import ParallelText, add_likelihood, pieces_folder, translate_sample
+from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
 from anydepth.selectors.network import DEFAULTS, Kind
 from anydepth.selectors.training import fine_tune, fit_selector, quiet_training, search_selector
 
@@ -71,7 +70,7 @@ class SelectOptions:
 
 def check_model(translator: Translator) -> Path:
     """Before hours of work, not after. The model's folder is returned."""
-    folder, reason = translator.folder, why_no_selector(translator.loaded)
+    folder, reason = translator.folder, translator.loaded.why_no_selector()
     if reason is not None:
         raise UserError(reason)
     if folder is None or not os.access(folder, os.W_OK):
@@ -85,8 +84,8 @@ class SelectorRun:
     """A selector to be trained on `sample`, fine-tune_selector on `dev` if there is one, in `folder`."""
 
     translator: Translator
-    sample: Sample
-    dev: Sample | None
+    sample: ParallelText
+    dev: ParallelText | None
     folder: Path
     options: SelectOptions
     runner: Runner = here  # where sentences are translated at every depth
@@ -133,7 +132,7 @@ class SelectorRun:
         samples = {"table": self.sample, "dev": self.dev}
         return {name: one and {"sentences": one.checksum, **made_by} for name, one in samples.items()}
 
-    def _translate(self, sample: Sample, name: str) -> EveryDepth:
+    def _translate(self, sample: ParallelText, name: str) -> EveryDepth:
         folder = self.folder / name
         search = {"beam": self.options.beam, "batch_size": self.options.batch_size}
         table = translate_sample(self.translator, sample, folder, **search, run=self.runner)
@@ -232,7 +231,7 @@ def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def find_or_measure(translator: Translator, sample: Sample, options: SelectOptions) -> Calibration:
+def find_or_measure(translator: Translator, sample: ParallelText, options: SelectOptions) -> Calibration:
     """What each depth costs on this machine; measured now if it has not been."""
     engine, beam = translator.engine, options.beam
     found = find(
@@ -354,7 +353,7 @@ class Contender:
         deepest = self.networks[0].deepest
         threshold = default_threshold(self.networks[0].kind, self.valid_outcomes, float(valid.tradeoff.bleu_k[deepest]))
         whole = float(test.tradeoff.seconds_k[deepest])
-        points = [Point(one.threshold, one.seconds / whole, one.bleu, one.chrf) for one in self.test_outcomes]
+        points = [TradeoffPoint(one.threshold, one.seconds / whole, one.bleu, one.chrf) for one in self.test_outcomes]
         return self.networks[0].with_threshold(threshold).with_points(points)
 
 

@@ -25,7 +25,7 @@ from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, standardise
 from anydepth.selectors.learned import LearnedSelector, split_level
-from anydepth.selectors.network import DepthPredictor, Kind, Reader, SelectorConfig
+from anydepth.selectors.network import DepthPredictor, Kind, SelectorConfig, SelectorReader
 from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
 from anydepth.training.checkpoint import average_checkpoints
 from anydepth.training.trainer import Trainer, TrainingData
@@ -72,7 +72,7 @@ def fit_selector(
     _check_depths(translator, table, valid, relative_costs)
     data, held_out = (SelectorData.from_table(translator, one, config.kind) for one in (table, valid))
     torch.manual_seed(config.seed)
-    read = Reader(translator.model, translator.tokenizer, config.reads == "encoder")
+    read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
     network = DepthPredictor(config, translator.model, len(table.depths))
     standardise(network, data, torch.tensor([read.features(source) for source in data.sources]))
     task = SelectorTask(translator.fingerprint, network.to(read.device), read, data, held_out)
@@ -172,7 +172,7 @@ class SelectorTask:
 
     model: str
     network: DepthPredictor
-    read: Reader
+    read: SelectorReader
     train: SelectorData
     valid: SelectorData
 

@@ -25,7 +25,7 @@ from anydepth.serve.schemas import (
     ClassifyRequest,
     DetectRequest,
     DisconnectedError,
-    Settings,
+    ServerSettings,
     StreamRequest,
     TranslateAnswer,
     TranslateRequest,
@@ -49,7 +49,7 @@ CONTENT_POLICY = (
 )
 
 
-def make_app(handler: Handler, workers: Workers, settings: Settings) -> FastAPI:
+def make_app(handler: Handler, workers: Workers, settings: ServerSettings) -> FastAPI:
     """The application for a model that is loaded."""
     metrics = Metrics()
     queue = Queue(workers, metrics, settings.batch_size, settings.limits.waiting)
@@ -83,7 +83,7 @@ def make_app(handler: Handler, workers: Workers, settings: Settings) -> FastAPI:
     return app
 
 
-def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, settings: Settings) -> None:
+def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, settings: ServerSettings) -> None:
     page = files("anydepth.serve").joinpath("page.html").read_text("utf-8")
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -103,7 +103,7 @@ def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, setting
         return handler.describe() | {"version": __version__, "key_required": bool(settings.api_keys)}
 
 
-def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Settings) -> None:
+def _add_translation(app: FastAPI, handler: TranslationHandler, settings: ServerSettings) -> None:
     limits = settings.limits
     pairs = handler.translator.pairs
     choices = {
@@ -164,7 +164,7 @@ def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Settin
         return handler.detect()
 
 
-def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: Settings) -> None:
+def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: ServerSettings) -> None:
     @app.post(
         "/classify",
         summary="Classify a text or several",
@@ -180,7 +180,7 @@ def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: 
         return JSONResponse(await handler.classify(request, fields, began))
 
 
-def _check_key(request: Request, fields: dict[str, Any], settings: Settings) -> None:
+def _check_key(request: Request, fields: dict[str, Any], settings: ServerSettings) -> None:
     if not settings.api_keys:
         return
     kind, _, token = request.headers.get("authorization", "").partition(" ")

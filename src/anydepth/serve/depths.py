@@ -10,11 +10,11 @@ from anydepth.artifact.folder import LanguagePair
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
-from anydepth.infer.depths import AUTO
+from anydepth.infer.options import AUTO
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import BudgetSelector, in_ms
 from anydepth.selectors.calibration import LengthCost, by_layers, find
-from anydepth.serve.schemas import Settings
+from anydepth.serve.schemas import ServerSettings
 
 TIMED, ROUNDS = 6, 3
 PATIENCE = 6.0  # seconds: slow models are timed on fewer sentences
@@ -32,10 +32,12 @@ class DepthCosts:
         return 1000 * self.costs[depth].at(self.typical_length)
 
 
-class Depths:
+class DepthChooser:
     """The depths of one language pair. Whatever is wrong with the server's own settings is found when it is made."""
 
-    def __init__(self, translator: Translator, pair: LanguagePair, settings: Settings, sample: SampleText) -> None:
+    def __init__(
+        self, translator: Translator, pair: LanguagePair, settings: ServerSettings, sample: SampleText
+    ) -> None:
         self.translator, self.pair, self.settings = translator, pair, settings
         self.unsupported = _unsupported_depths(translator)
         names = [name for name in translator.menu.names if name not in self.unsupported]

@@ -19,15 +19,15 @@ from anydepth.artifact.folder import LanguagePair
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
-from anydepth.infer.classifier import Classification, Classifier, ExplainedWord
+from anydepth.infer.classifier import Classification, Classifier, WordWithDepth
 from anydepth.infer.translator import Translator
-from anydepth.serve.depths import Depths
+from anydepth.serve.depths import DepthChooser
 from anydepth.serve.monitoring import FAILURE, Metrics
 from anydepth.serve.queue import JsonLinesResponse, Queue, wait_for_all
 from anydepth.serve.schemas import (
     AnswerTimeoutError,
     ApiError,
-    Settings,
+    ServerSettings,
     read_alternatives,
     read_flag,
     read_number,
@@ -92,12 +92,12 @@ class TranslationJob:
 
 
 class TranslationHandler:
-    def __init__(self, translator: Translator, settings: Settings, sample: SampleText) -> None:
+    def __init__(self, translator: Translator, settings: ServerSettings, sample: SampleText) -> None:
         self.translator, self.settings, self.sample = translator, settings, sample
-        self._depths: dict[LanguagePair, Depths] = {}
+        self._depths: dict[LanguagePair, DepthChooser] = {}
         for pair in translator.pairs if translator.must_choose else translator.pairs[:1]:
             one = translator.between(pair.source, pair.target) if len(translator.pairs) > 1 else translator
-            self._depths[pair] = Depths(one, pair, settings, sample)
+            self._depths[pair] = DepthChooser(one, pair, settings, sample)
 
     def attach(self, queue: Queue, metrics: Metrics) -> None:
         self.queue, self.metrics = queue, metrics
@@ -220,7 +220,7 @@ class TranslationHandler:
             for sentence, result in zip(group, results, strict=True):
                 sentence.result = result
 
-    def _depths_for(self, pair: LanguagePair) -> Depths:
+    def _depths_for(self, pair: LanguagePair) -> DepthChooser:
         return self._depths.get(pair) or next(iter(self._depths.values()))
 
     def _split(self, text: str, pair: LanguagePair) -> list[Segment]:
@@ -275,7 +275,7 @@ class TranslationHandler:
 
 
 class ClassificationHandler:
-    def __init__(self, classifier: Classifier, settings: Settings) -> None:
+    def __init__(self, classifier: Classifier, settings: ServerSettings) -> None:
         self.classifier, self.settings = classifier, settings
         classifier.menu[settings.depth]  # refuses a depth that is not there
         if settings.budget is not None:
@@ -305,7 +305,7 @@ class ClassificationHandler:
         common = {"depth": entry.name, "milliseconds": _milliseconds_since(began)}
         return {"results": answers, **common} if as_list else {**answers[0], **common}
 
-    def _answer(self, text: str, found: Classification, words: list[ExplainedWord] | None) -> dict[str, Any]:
+    def _answer(self, text: str, found: Classification, words: list[WordWithDepth] | None) -> dict[str, Any]:
         answer: dict[str, Any] = {
             "label": found.label,
             "probability": found.probability,

@@ -26,7 +26,7 @@ JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded",
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What one request may ask for, and how much may wait."""
 
     characters: int = 20_000  # in all texts of a request
@@ -40,12 +40,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     batch_size: int = 32
     beam: int = 1
     depth: str | None = None  # for requests that name none; None is the model's default
     budget: float | None = None  # seconds per sentence, likewise
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     api_keys: frozenset[str] = frozenset()
     origins: tuple[str, ...] = ()  # other sites whose pages may call the API (CORS)
 
@@ -127,12 +127,12 @@ class DetectRequest(BaseModel):
     api_key: str | None = None
 
 
-async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
+async def read_fields(request: Request, limits: RequestLimits) -> dict[str, Any]:
     """The fields of a request, unchecked, from its body and its query string; a form has strings only."""
     return {**request.query_params, **await _read_body_fields(request, limits)}
 
 
-async def _read_body_fields(request: Request, limits: Limits) -> dict[str, Any]:
+async def _read_body_fields(request: Request, limits: RequestLimits) -> dict[str, Any]:
     try:
         async with asyncio.timeout(limits.sending):
             body = await _read_body(request, limits.body)
@@ -188,7 +188,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_texts(fields: dict[str, Any], limits: Limits) -> tuple[list[str], bool]:
+def read_texts(fields: dict[str, Any], limits: RequestLimits) -> tuple[list[str], bool]:
     """The texts to work on, and whether they came as a list."""
     q = fields.get("q")
     if not q or (isinstance(q, list) and not all(isinstance(text, str) for text in q)):
@@ -242,7 +242,7 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def read_alternatives(fields: dict[str, Any], limits: Limits) -> int:
+def read_alternatives(fields: dict[str, Any], limits: RequestLimits) -> int:
     number = read_number(fields, "alternatives")
     if number is None:
         return 0

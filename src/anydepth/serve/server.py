@@ -19,14 +19,14 @@ from anydepth.export.sample import find_sample
 from anydepth.infer.classifier import Classifier
 from anydepth.serve.app import make_app
 from anydepth.serve.handlers import ClassificationHandler, TranslationHandler
-from anydepth.serve.schemas import Limits, Settings
+from anydepth.serve.schemas import RequestLimits, ServerSettings
 from anydepth.serve.workers import ModelSource, Workers
 
 LARGEST_HEAD = 64 * 1024  # bytes of a request's line and headers
 REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
-def build_app(given: Path, source: ModelSource, workers: int, settings: Settings) -> FastAPI:
+def build_app(given: Path, source: ModelSource, workers: int, settings: ServerSettings) -> FastAPI:
     """The application for a model. Whatever is wrong with the set-up is found here, before it answers anyone."""
     torch.set_num_threads(1)
     model = source.load(workers)
@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(f"cannot serve on {host}:{port} ({reason}): choose another port or host") from error
 
 
-def run(app: FastAPI, listening: socket.socket, limits: Limits) -> None:
+def run(app: FastAPI, listening: socket.socket, limits: RequestLimits) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are then still answered."""
     config = uvicorn.Config(
         app,

@@ -20,7 +20,7 @@ from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 
-Model = Translator | Classifier
+ServedModel = Translator | Classifier
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ModelSource:
     speculate: bool = False
     shortlist: bool = False
 
-    def load(self, workers: int) -> Model:
+    def load(self, workers: int) -> ServedModel:
         loaded = load_model(self.folder, self.device)
         if loaded.kind == "classifier":
             return Classifier(loaded)
@@ -55,7 +55,7 @@ class BatchKey(NamedTuple):
     scale: float | None = None
 
 
-def run_batch(model: Model, key: BatchKey, texts: list[str]) -> list[Any]:
+def run_batch(model: ServedModel, key: BatchKey, texts: list[str]) -> list[Any]:
     """For each text its best translations and whether they were cut off at the limit; or its label."""
     if isinstance(model, Classifier):
         if key.words:
@@ -72,7 +72,7 @@ def run_batch(model: Model, key: BatchKey, texts: list[str]) -> list[Any]:
 class Workers:
     """Runs `count` batches at once. A process that dies is replaced, and its batch tried once more."""
 
-    def __init__(self, model: Model, source: ModelSource, count: int) -> None:
+    def __init__(self, model: ServedModel, source: ModelSource, count: int) -> None:
         self.count = count
         self._model, self._source = model, source
         engine = "torch" if isinstance(model, Classifier) else model.engine.name
@@ -113,7 +113,7 @@ class Workers:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-_model: Model | None = None  # of a worker process
+_model: ServedModel | None = None  # of a worker process
 
 
 def _start_process(source: ModelSource) -> None:

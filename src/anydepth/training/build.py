@@ -21,7 +21,7 @@ from anydepth.data import (
     masked_batches,
 )
 from anydepth.data.augment import AugmentedStore, Augmenter
-from anydepth.data.shards import Encoding
+from anydepth.data.shards import PairEncoder
 from anydepth.errors import UserError
 from anydepth.objectives import OBJECTIVES, Finished, TranslationObjective, make_objective
 from anydepth.training.checkpoint import average_checkpoints
@@ -112,10 +112,10 @@ def _augmented(data: DataConfig, prepared: Prepared, part: PreparedPair, seed: i
     return AugmentedStore(part.train, augmenter, _encoding(data, prepared, part))
 
 
-def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> Encoding:
-    symbol = None if part.tag is None else prepared.tokenizer.id_of(part.tag)
+def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> PairEncoder:
+    symbol = None if part.tag is None else prepared.tokenizer.symbol_id(part.tag)
     first = [*prepared.tokenizer.opening, *([] if symbol is None else [symbol])]
-    return Encoding(prepared.tokenizer, first, data.max_tokens, prepared.labels)
+    return PairEncoder(prepared.tokenizer, first, data.max_tokens, prepared.labels)
 
 
 def make_validator(
@@ -177,19 +177,18 @@ def write_models(
     def write(folder: Path, model: Finished, pair: str = "") -> None:
         own = [pairs[pair]] if pair else list(pairs.values())
         languages = (own[0].source, own[0].target) if pair else recipe.data.languages
-        artifact.save(
-            folder,
+        content = artifact.ModelContent(
             model.config,
             model.tensors,
             prepared.tokenizer,
             model.menu,
             languages,
-            facts,
-            own,
-            prepared.labels,
-            token_depths,
-            recipe.data.max_tokens if prepared.labels else None,
+            pairs=own,
+            labels=prepared.labels,
+            token_depths=token_depths,
+            max_tokens=recipe.data.max_tokens if prepared.labels else None,
         )
+        artifact.save(folder, content, facts)
 
     for pair, smaller in finished.cut_out.items():
         write(run / PRUNED / pair, smaller, pair)

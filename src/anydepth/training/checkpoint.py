@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from anydepth.files import atomic_folder, sha256_of
+from anydepth.files import atomic_folder, file_sha256
 from anydepth.tensors import write_tensors
 
 
@@ -45,7 +45,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
         for name, tensors in checkpoint.tensors.items():
             path = folder / f"{name}.safetensors"
             write_tensors(path, tensors)
-            files[path.name] = sha256_of(path)
+            files[path.name] = file_sha256(path)
         (folder / "state.json").write_text(json.dumps({"state": asdict(checkpoint.state), "files": files}, indent=1))
 
 
@@ -60,7 +60,7 @@ def read_state(run: Path, step: int) -> TrainState | None:
     folder = _folder(run, step)
     try:
         record = json.loads((folder / "state.json").read_text())
-        if any(sha256_of(folder / name) != digest for name, digest in record["files"].items()):
+        if any(file_sha256(folder / name) != digest for name, digest in record["files"].items()):
             return None
         return TrainState(**record["state"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from anydepth.data.batching import Share
+from anydepth.data.batching import BatchShare
 from anydepth.device import choose_device
 from anydepth.errors import UserError
 from anydepth.model.stack import Stack
@@ -55,8 +55,8 @@ class World:
         return self.rank == 0
 
     @property
-    def share(self) -> Share:
-        return Share(self.rank, self.size)
+    def share(self) -> BatchShare:
+        return BatchShare(self.rank, self.size)
 
     def place(self, model: nn.Module, device: torch.device) -> nn.Module:
         """Move the model to this process's device. One that will be sharded may not fit, and stays: FSDP moves it layer

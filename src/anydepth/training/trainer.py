@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.config import TrainConfig
-from anydepth.data.batching import Share
+from anydepth.data.batching import BatchShare
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective
 from anydepth.training import checkpoint as ckpt
@@ -50,7 +50,7 @@ class Stream(Protocol):
 
     def batches_in(self, epoch: int) -> int: ...
 
-    def at(self, epoch: int, index: int, share: Share) -> TrainingBatch: ...
+    def at(self, epoch: int, index: int, share: BatchShare) -> TrainingBatch: ...
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _load_filler(settings: ReconstructionConfig) -> artifact.LoadedModel | None:
     if there.kind == "translator":
         raise UserError(f"{settings.encoder} translates: give an encoder alone, or none to start from scratch")
     exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
-    if there.tokenizer.id_of(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
+    if there.tokenizer.symbol_id(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
         return None
     log.info(f"{settings.encoder} fills in from every layer: it is used as it is")
     return there

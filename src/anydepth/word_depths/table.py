@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from anydepth.data import Batch, Tokenizer
-from anydepth.data.batching import WHOLE, Batches, Share
+from anydepth.data.batching import WHOLE, Batches, BatchShare
 from anydepth.data.cleaning import digest
 from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
@@ -298,6 +298,6 @@ class DepthStream:
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         sampled = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
         return self._choices[sampled].on(self._stream.at(epoch, index, share))

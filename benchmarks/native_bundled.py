@@ -1,21 +1,22 @@
 """What int8 costs, and what every depth costs in memory, with the native engine and a trained model.
 
-python benchmarks/native_box.py [--model models/fr-en] [--source test.fr --reference test.en]
+python benchmarks/native_bundled.py [--model models/fr-en] [--source test.fr --reference test.en]
 
 BLEU of each depth beside PyTorch's in float32 on 1,000 sentences, also with a shortlist where the model has one; and
 the resident memory of a server that has answered at every depth against one that has answered at the deepest alone.
 """
 
-import argparse
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import psutil
 import torch
+import typer
 from common import print_versions
 
 from anydepth.artifact import bundled_model
@@ -27,21 +28,19 @@ from anydepth.infer.translator import Translator, on_engine
 SENTENCES = 1000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path, default=bundled_model())
-    parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
-    parser.add_argument("--reference", type=Path, default=Path("demo/data/test.en"))
-    parser.add_argument("--only", choices=("quality", "memory"))
-    arguments = parser.parse_args()
+def main(
+    model: Path | None = None,
+    source: Path = Path("demo/data/test.fr"),
+    reference: Path = Path("demo/data/test.en"),
+    only: Literal["quality", "memory"] | None = None,
+) -> None:
     print_versions()
-    sources, references = (
-        path.read_text("utf-8").splitlines()[:SENTENCES] for path in (arguments.source, arguments.reference)
-    )
-    if arguments.only != "memory":
-        quality(resolve(arguments.model), sources, references)
-    if arguments.only != "quality":
-        memory(arguments.model, sources)
+    model = model or bundled_model()
+    sources, references = (path.read_text("utf-8").splitlines()[:SENTENCES] for path in (source, reference))
+    if only != "memory":
+        quality(resolve(model), sources, references)
+    if only != "quality":
+        memory(model, sources)
 
 
 def quality(folder: Path, sources: list[str], references: list[str]) -> None:
@@ -92,4 +91,4 @@ def _resident(model: Path, depths: list[str], texts: list[str]) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    main()
+    typer.run(main)
