@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from anydepth.config.section import Section
 
 Positive = Annotated[float, Field(gt=0)]
+Depth = Annotated[int, Field(ge=1)]
 ExitWeights = Literal["uniform", "linear", "deepest"]
 
 
@@ -27,6 +28,11 @@ class TiedMultiConfig(Section):
         "trains all decoder exits; sampled: each token samples its decoder exit, too. The latter two are unbiased "
         "estimates of the exact loss at little more than vanilla's cost",
     )
+    encoder_exits: Literal["one", "two", "sandwich"] = Field(
+        "one",
+        description="encoder exits that each sentence trains in the sampled modes: one sampled; two sampled; or "
+        "sandwich, the deepest and one of the others. Two run the decoder twice, and give the encoder less noise",
+    )
     weights: ExitWeights = Field(
         "uniform",
         description="what each exit (n, m) counts: the same; in proportion to n x m; or `deepest_share` for the "
@@ -45,12 +51,28 @@ class FlexibleConfig(Section):
     sides: Literal["both", "encoder", "decoder"] = Field(
         "both", description="which stack becomes flexible; the other one always runs whole"
     )
+    encoder_depths: tuple[Depth, ...] = Field(
+        (), description="depths of the encoder to train, such as [1, 3, 6]; empty: all that divide its number of layers"
+    )
+    decoder_depths: tuple[Depth, ...] = Field((), description="the same for the decoder")
+    task_weights: dict[str, Positive] = Field(
+        {}, description="what tasks count in the loss, such as {12-6: 2, 1-1: 0.5}; those not named count 1"
+    )
     encoder_tasks: int | None = Field(
         None, ge=1, description="encoder depths sampled for each update; empty: all of them"
     )
     decoder_tasks: int | None = Field(
         None, ge=1, description="the same for the decoder; to save time, sample fewer of these first"
     )
+
+    @model_validator(mode="after")
+    def _depths_are_flexible(self) -> "FlexibleConfig":
+        for side, depths in (("encoder", self.encoder_depths), ("decoder", self.decoder_depths)):
+            if depths and self.sides not in ("both", side):
+                raise ValueError(f"{side}_depths has no effect where sides is {self.sides}: leave it out")
+            if len(set(depths)) < len(depths):
+                raise ValueError(f"{side}_depths names a depth twice: name it once")
+        return self
 
 
 class LayerDropConfig(Section):
