@@ -310,3 +310,44 @@ def test_half_precision_gives_about_the_same_gradients(batch, kind):
             half = gradients(objective(model, batch, 1).weighted(1, 1), model, objective)
         one, other = (torch.cat([g.flatten() for g in found]) for found in (whole, half))
         assert float((one - other).norm() / one.norm()) < 0.05
+
+
+def test_pkd_projects_if_asked_to(batch):
+    """The control for ckd: widths agree and one layer is matched with one, and there is a projection all the same."""
+    model, teacher = transformer(STUDENT), transformer(DEEP, 2)
+    plainly = taught(Vanilla(), STUDENT, teacher, method="pkd")
+    assert list(plainly.teaching.parameters()) == []
+    objective = taught(Vanilla(), STUDENT, teacher, method="pkd", always_project=True)
+    matches = objective.teaching.matches["encoder"]["2"]
+    assert {own: tuple(match.project.weight.shape) for own, match in matches.items()} == {"1": (16, 16), "2": (16, 16)}
+    loss = objective(model, batch, 1)
+    teacher.eval()
+    with torch.no_grad():
+        shown = teacher.encode(batch.source, teacher.full, batch.source_padding)
+    states = model.encode(batch.source, model.full, batch.source_padding)
+    expected = of_layers(objective, "encoder", states, shown, real(batch)[0])
+    torch.testing.assert_close(loss.parts["pkd"], expected.detach())
+    idle = TeacherConfig(model="elsewhere", method="rkd", always_project=True).idle_keys()
+    assert idle == ["always_project"]
+
+
+@pytest.mark.parametrize("method", ["rkd", "pkd", "ckd"])
+@pytest.mark.parametrize("norms", [("post", "post"), ("layer", "post"), ("post", "layer")])
+def test_a_post_norm_student_or_teacher(batch, method, norms):
+    """Against plain computations; there is no norm after the last layer of a post-norm stack."""
+    own, other = (
+        config.model_copy(update={"norm": norm}) for config, norm in zip((STUDENT, LARGE), norms, strict=True)
+    )
+    model, teacher = transformer(own), transformer(other, 2)
+    objective = taught(Vanilla(), own, teacher, method=method, eta=0.2, **{"lambda": 0.3})
+    loss = objective(model, batch, 1)
+    teacher.eval()
+    with torch.no_grad():
+        q = plain(teacher, batch, teacher.full)[1].softmax(-1)
+        shown = teacher.encode(batch.source, teacher.full, batch.source_padding)
+    ce, logits = plain(model, batch, model.full)
+    expected = 0.8 * ce + 0.2 * F.cross_entropy(logits, q)
+    if method != "rkd":
+        states = model.encode(batch.source, model.full, batch.source_padding)
+        expected = expected - 0.3 * ce + 0.3 * of_layers(objective, "encoder", states, shown, real(batch)[0])
+    assert_same(loss.weighted(1, 1), expected, model, objective)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from anydepth.config import FlexibleConfig, ModelConfig
 from anydepth.data import Batch
 from anydepth.depth.assignment import STRATEGIES, assign
+from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.objectives.flexible import Flexible
@@ -119,3 +120,46 @@ def test_a_prime_depth_is_warned_of():
     assert "prime" in flexible(prime).warnings(100)[0]
     assert flexible(prime, sides="decoder").warnings(100) == []
     assert flexible().warnings(100) == []
+
+
+def test_some_depths_with_weights_of_their_own(model, batch):
+    """The loss is the weighted mean over the tasks that are named; layers are chosen for these depths alone."""
+    weights = {"6-4": 3.0, "1-2": 0.5}
+    objective = flexible(encoder_depths=[6, 1, 3], decoder_depths=[2, 4], task_weights=weights)
+    assert objective.menu().names == ["1-2", "1-4", "3-2", "3-4", "6-2", "6-4"]
+    assert objective.menu()["3-2"].subnetwork.encoder == assign("optimal", 6, [1, 3, 6]).layers(3)
+    counts = [weights.get(entry.name, 1.0) for entry in objective.menu()]
+    losses = [loss_of_task(model, batch, entry.subnetwork) for entry in objective.menu()]
+    naive = sum(count * loss for count, loss in zip(counts, losses, strict=True)) / sum(counts)
+    loss = objective(model, batch, step=1)
+    torch.testing.assert_close(loss.total, naive, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(gradients(model, loss.total), gradients(model, naive), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_of_sampled_tasks_have_no_bias():
+    """Over all choices of one encoder and one decoder depth of three, what a task counts is its share on average."""
+    objective = flexible(encoder_depths=[1, 3, 6], encoder_tasks=1, decoder_tasks=1, task_weights={"6-4": 3.0})
+    found = {(n, m): objective._weights([n], [m]).item() / 9 for n in (1, 3, 6) for m in (1, 2, 4)}
+    assert found[6, 4] == pytest.approx(3 / 11)
+    assert found[1, 2] == pytest.approx(1 / 11)
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_depths_and_tasks_that_do_not_exist_are_refused():
+    with pytest.raises(UserError, match=r"objective\.decoder_depths: 3 does not divide 4 layers: choose from 1, 2, 4"):
+        flexible(decoder_depths=[3])
+    with pytest.raises(UserError, match=r"there is no task 6-3; there are: 1-1, 1-2"):
+        flexible(task_weights={"6-3": 2.0})
+    for words, options in (
+        ("encoder_depths has no effect where sides is decoder", {"sides": "decoder", "encoder_depths": [1]}),
+        ("names a depth twice", {"encoder_depths": [2, 2]}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            flexible(**options)
+
+
+def test_layers_that_no_task_trains_are_named():
+    (warning,) = flexible(strategy="head", encoder_depths=[1, 3]).warnings(1)
+    assert "no task uses encoder layer 4, 5, 6" in warning
+    assert flexible(encoder_depths=[1, 6]).warnings(1) == []

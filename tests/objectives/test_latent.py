@@ -45,13 +45,14 @@ def test_the_loss_adds_up(model):
     loss = objective(model, batch(), 5)
     q, p = 0.5, 0.75
     kl = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
-    assert loss.parts["kl/encoder"].item() == pytest.approx(kl, abs=1e-6)
+    assert loss.parts["kl/encoder"].item() == pytest.approx(2 * kl, abs=1e-6)  # the sum over layers (Eq. 4)
+    assert loss.parts["kl/decoder"].item() == pytest.approx(4 * kl, abs=1e-6)
     assert loss.parts["depth/decoder"].item() == pytest.approx(2.0)
     samples = torch.tensor(objective.report()["samples"]["decoder"]["all"])
     assert loss.parts["lk/decoder"].item() == pytest.approx(abs(float(samples.sum()) - 1), abs=1e-3)
     assert "lk/encoder" not in loss.parts
     bare = latent(prior=(3, 1), beta=0.0)(model, batch(), 5)
-    added = 0.5 * 2.0 * 2 * kl + 0.5 * 0.5 * loss.parts["lk/decoder"].item()
+    added = 0.5 * 2.0 * 6 * kl + 0.5 * 0.5 * loss.parts["lk/decoder"].item()
     assert loss.total.item() == pytest.approx(bare.total.item() + added, rel=1e-5)
 
 
@@ -132,7 +133,7 @@ def test_the_loss_of_two_pairs_adds_up(model):
     # Layer 1: 0.25 against the mean of 0.75 and 0.25; layer 4: 0.75 against the mean of 0.5 and 0.75.
     first = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
     fourth = 0.75 * math.log(0.75 / 0.625) + 0.25 * math.log(0.25 / 0.375)
-    assert loss.parts["kl/decoder"].item() == pytest.approx((first + fourth) / 4, abs=1e-6)
+    assert loss.parts["kl/decoder"].item() == pytest.approx(first + fourth, abs=1e-6)
     assert loss.parts["depth/decoder"].item() == pytest.approx(0.25 + 0.5 + 0.5 + 0.75)
     one, other = (sum(objective.report()["samples"]["decoder"][pair]) for pair in ("a-b", "a-c"))
     assert loss.parts["lk/decoder"].item() == pytest.approx(abs((one + other) / 2 - 1), abs=1e-3)
@@ -156,6 +157,21 @@ def test_samples_get_nearer_to_0_or_1_as_the_temperature_falls(model):
 
     assert spread(range(1, 11)) < 0.15
     assert spread(range(100, 110)) > 0.4
+
+
+def test_the_temperature_stays_unless_it_is_told_to_fall(model):
+    objective = latent(tau_steps=10)
+    for step in (1, 1000):
+        objective(model, batch(), step)
+        assert objective.report()["tau"] == 5.0
+    samples = torch.tensor([latent_samples(objective, model, place) for place in range(200)])
+    assert samples.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert samples.std().item() == pytest.approx(0.09, abs=0.01)  # 0.38 at tau 0.5
+
+
+def latent_samples(objective, model, place):
+    objective._sample(batch(place=(0, place)), 1)
+    return objective.report()["samples"]["decoder"]["all"]
 
 
 def test_hard_and_soft_follow_the_gates(model):
@@ -203,25 +219,81 @@ def logits_of(done, sub=None):
     return model(made.source, made.target_in, sub or model.full, made.source_padding)
 
 
+def gated_logits(model, encoder, decoder):
+    """The full model with these gates."""
+    made = batch()
+    states = model.encode(made.source, model.full, made.source_padding, gates=torch.tensor(encoder).unbind())
+    gates = torch.tensor(decoder).unbind()
+    states = model.decode(made.target_in, model.memory(states[-1]), model.full, made.source_padding, gates=gates)
+    return model.output(model.features(states[-1]))
+
+
+def random_model(norm):
+    """With norms that differ from each other, so that none can be left out unnoticed."""
+    torch.manual_seed(1)
+    model = Transformer(MODEL.model_copy(update={"norm": norm}), 40).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
 @torch.no_grad()
-def test_pruned_equals_gated_with_zeros(model):
-    objective = latent(encoder_target=1, decoder_target=2)
+def test_pruned_equals_gated_with_zeros(norm):
+    model = random_model(norm)
+    objective = latent(model=model.config, encoder_target=1, decoder_target=2)
     objective.logits["decoder"].data = torch.tensor([[0.4, -1.0, 0.5, -2.0]])
     objective.logits["encoder"].data = torch.tensor([[-0.1, 0.1]])
     done = finished(model, objective)
     assert done.menu.names == ["1-2", "2-4-soft"]
     hard = done.menu["1-2"].subnetwork
-    model.eval()
-    made = batch()
-    memory = model.memory(model.encode(made.source, model.full, made.source_padding, gates=(0.0, 1.0))[-1])
-    gates = torch.tensor([1.0, 0.0, 1.0, 0.0]).unbind()
-    states = model.decode(made.target_in, memory, model.full, made.source_padding, gates=gates)
-    gated = model.output(model.features(states[-1]))
+    gated = gated_logits(model, [0.0, 1.0], [1.0, 0.0, 1.0, 0.0])
     cut_out = done.cut_out[""]
     assert (cut_out.config.encoder_layers, cut_out.config.decoder_layers) == (1, 2)
     assert sum(t.numel() for t in cut_out.tensors.values()) < sum(t.numel() for t in done.tensors.values())
     for found in (logits_of(done, hard), logits_of(cut_out)):
         torch.testing.assert_close(found, gated, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_no_layer_of_a_post_norm_model_is_removed():
+    """Its norms would go with it, and gated and pruned would differ."""
+    model = random_model("post")
+    for finish in ("both", "hard"):
+        with pytest.raises(UserError, match=r"none can be removed: set objective\.finish=soft"):
+            latent(model=model.config, finish=finish)
+    objective = latent(model=model.config, finish="soft", decoder_target=2)
+    objective.logits["decoder"].data = torch.tensor([[0.4, -1.0, 0.5, -2.0]])
+    assert objective.validated().names == ["soft"]
+    soft = objective.soft(0, step=10)
+    done = finished(model, objective)
+    assert (done.menu.names, done.cut_out) == (["2-4"], {})
+    wanted = gated_logits(model, soft.encoder_weights, soft.decoder_weights)
+    torch.testing.assert_close(logits_of(done), wanted, rtol=0, atol=1e-5)
+    two = latent(("a-b", "a-c"), model=model.config, finish="soft")
+    assert finished(model, two).cut_out == {}
+
+
+def test_fixed_gates_are_a_control(model):
+    """Every branch counts half, in training and in the finished model, and there is nothing to learn."""
+    objective = latent(fixed=0.5, sides="decoder")
+    assert (list(objective.parameters()), objective.groups()) == ([], [])
+    loss = objective(model, batch(), 7)
+    assert set(loss.parts) == {"nll"}
+    loss.total.backward()
+    assert model.decoder.layers[3].ffn_down.weight.grad.abs().sum() > 0
+    assert objective.report()["samples"] == {"decoder": {"all": [0.5] * 4}}
+    assert objective.validated().names == ["soft"]
+    with torch.no_grad():
+        done = finished(model.eval(), objective)
+        assert (done.menu.names, done.cut_out, done.notes) == (["2-4"], {}, ())
+        wanted = gated_logits(model, [1.0, 1.0], [0.5] * 4)
+        torch.testing.assert_close(logits_of(done), wanted, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="gates that are fixed do not learn: leave out beta, decoder_target"):
+        latent(fixed=0.5, beta=0.3, decoder_target=2)
+    with pytest.raises(ValueError, match="choose no layers"):
+        latent(fixed=0.5, finish="hard")
 
 
 @torch.no_grad()
@@ -299,7 +371,7 @@ def test_what_makes_no_sense_is_refused():
 
 
 def test_what_a_user_should_know_is_said():
-    in_time = {"tau_steps": 100, "anneal_steps": 50, "anneal_from": 50}
+    in_time = {"tau": 2.0, "tau_end": 0.5, "tau_steps": 100, "anneal_steps": 50, "anneal_from": 50}
     assert latent(**in_time).warnings(100) == []
     assert "objective.lambda has no effect" in latent(**in_time, **{"lambda": 0.5}).warnings(100)[0]
     still_rising, still_warm = latent(**in_time).warnings(99)

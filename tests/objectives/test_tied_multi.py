@@ -12,6 +12,8 @@ from anydepth.objectives.tied_multi import TiedMulti
 
 CONFIG = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=3, decoder_layers=2, dropout=0.0)
 RULES = ["uniform", "linear", "deepest"]
+SOURCES, TARGETS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]], [[20, 21, 22], [23, 24, 25, 26], [27]]
+EXITS = ["one", "two", "sandwich"]
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def model() -> Transformer:
 
 @pytest.fixture
 def batch() -> Batch:
-    return Batch.from_rows([[5, 6, 7, 8], [9, 10], [11, 12, 13]], [[20, 21, 22], [23, 24, 25, 26], [27]])
+    return Batch.from_rows(SOURCES, TARGETS)
 
 
 def tied_multi(smoothing: float = 0.1, **options) -> TiedMulti:
@@ -59,12 +61,18 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("mode", ["sampled", "sampled-encoder"])
+@pytest.mark.parametrize(
+    ("mode", "exits", "rule"),
+    [
+        *((mode, "one", rule) for mode in ("sampled", "sampled-encoder") for rule in RULES),
+        ("sampled", "sandwich", "deepest"),
+    ],
+)
 @pytest.mark.slow
-def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule):
+def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, exits, rule):
     """The mean over many steps, and the mean gradient, come to the exact ones as the number of samples grows."""
-    exact, sampled = tied_multi(mode="exact", weights=rule), tied_multi(mode=mode, weights=rule)
+    exact = tied_multi(mode="exact", weights=rule)
+    sampled = tied_multi(mode=mode, encoder_exits=exits, weights=rule)
     matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
@@ -80,8 +88,66 @@ def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule
 
 
 def sampled_exits(objective, batch, step):
-    n_b = objective._sample_encoder(batch, step)
-    return n_b, objective._sample_decoder(batch, step, n_b).view(batch.target_out.shape)
+    n_cb, _ = objective._sample_encoder(batch, step)
+    return n_cb[0], objective._sample_decoder(batch, step, n_cb)[0].view(batch.target_out.shape)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("exits", EXITS)
+def test_the_loss_is_that_of_the_exits_that_were_sampled(model, batch, exits, rule):
+    """By its definition: for each sentence, the exits that it sampled with their weights, one forward pass for each."""
+    objective = tied_multi(mode="sampled-encoder", encoder_exits=exits, weights=rule)
+    given_nm = objective.weights() / objective.weights().sum(axis=1, keepdims=True)
+    for step in range(3):
+        n_cb, weight_cb = objective._sample_encoder(batch, step)
+        torch.testing.assert_close(weight_cb.sum(0), torch.ones(3))
+        wanted = torch.zeros(())
+        for b in range(3):
+            one = Batch.from_rows([SOURCES[b]], [TARGETS[b]])
+            for n, weight in zip(n_cb[:, b].tolist(), weight_cb[:, b].tolist(), strict=True):
+                for m in (1, 2):
+                    share = weight * given_nm[n, m - 1] * one.target_tokens / batch.target_tokens
+                    wanted = wanted + share * loss_of_exit(model, one, n + 1, m, 0.1)
+        torch.testing.assert_close(objective(model, batch, step).total, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("exits", EXITS)
+def test_what_an_encoder_exit_counts_is_its_weight_in_expectation(exits, rule):
+    objective = tied_multi(encoder_exits=exits, weights=rule)
+    many = Batch.from_rows([[5]] * 20_000, [[6]] * 20_000)
+    n_cb, weight_cb = objective._sample_encoder(many, 3)
+    found = np.zeros(3)
+    np.add.at(found, n_cb.numpy().flatten(), weight_cb.numpy().flatten() / 20_000)
+    np.testing.assert_allclose(found, objective.weights().sum(axis=1), atol=0.01)
+    if exits == "sandwich":
+        assert (n_cb[0] == 2).all()
+        assert (n_cb[1] < 2).all()
+    if exits == "two" and rule != "deepest":  # which has more than half of it
+        assert (n_cb[0] != n_cb[1]).all()
+
+
+def test_several_encoder_exits_where_there_is_no_choice(model, batch):
+    alone = CONFIG.model_copy(update={"encoder_layers": 1})
+    options = TiedMultiConfig(name="tied-multi", mode="sampled-encoder", encoder_exits="sandwich")
+    torch.manual_seed(2)
+    found, exact = (
+        make_objective(one, alone, 0.1, seed=1)(Transformer(alone, 40), batch, 3).parts["nll"].shape
+        for one in (options, TiedMultiConfig(name="tied-multi", mode="exact"))
+    )
+    assert found == exact == ()
+    assert make_objective(options, CONFIG, 0.1, seed=1).warnings(1) == []
+    exactly = TiedMultiConfig(name="tied-multi", mode="exact", encoder_exits="two")
+    assert "objective.encoder_exits has no effect" in make_objective(exactly, CONFIG, 0.1, seed=1).warnings(1)[0]
+
+
+@pytest.mark.slow
+def test_two_encoder_exits_vary_less_than_one(model, batch):
+    def spread(exits):
+        objective = tied_multi(mode="sampled-encoder", encoder_exits=exits)
+        return np.std([float(objective(model, batch, step).total.detach()) for step in range(200)])
+
+    assert max(spread("two"), spread("sandwich")) < spread("one")
 
 
 @pytest.mark.slow

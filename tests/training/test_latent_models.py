@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slow
 
 DEEP = ["model.encoder_layers=2", "model.decoder_layers=4"]
 SHORT = ["train.checkpoint_every=1", "train.average=1", "train.valid_every=100", "train.log_every=1", "train.warmup=4"]
-LATENT = "objective={name: latent, gate_rate: 0.02, inner_steps: 2, tau_steps: 50, anneal_steps: 10, decoder_target: 2}"
+LATENT = "objective={name: latent, gate_rate: 0.02, inner_steps: 2, anneal_steps: 10, decoder_target: 2}"
+FALLING = LATENT.replace("}", ", tau: 2.0, tau_end: 0.5, tau_steps: 50}")
 
 
 def gates_at(run, step):
@@ -88,7 +89,7 @@ def test_the_layers_of_the_pruned_model_are_a_folder_of_their_own(latent_run):
 def test_the_finished_gates_are_those_of_the_averaged_checkpoints(toy_recipe, tmp_path):
     """Weights and gates are the mean over the same steps."""
     run = tmp_path / "run"
-    said = run_recipe(toy_recipe, run, *DEEP, *SHORT[2:], LATENT, "train.steps=8", "train.checkpoint_every=2")
+    said = run_recipe(toy_recipe, run, *DEEP, *SHORT[2:], FALLING, "train.steps=8", "train.checkpoint_every=2")
     assert f"pruned: {run / 'pruned'} (2-2)" in said
     assert "note: the gates of the encoder have not settled: 100% of them" in said
     mean = sum(gates_at(run, step)["logits.decoder"] for step in (6, 8)) / 2

@@ -67,6 +67,19 @@ def test_objectives_train_in_every_mode(toy_recipe, tmp_path):
         assert losses[-1] < losses[0]
 
 
+def test_no_checkpoint_of_the_warm_up_is_averaged(toy_recipe, tmp_path):
+    settings = [*SHORT, "train.average=3", "train.valid_every=12"]
+    for warmup, averaged in ((3, [4, 8, 12]), (4, [8, 12]), (20, [12])):
+        run = tmp_path / str(warmup)
+        said = run_recipe(toy_recipe, run, *settings, f"train.warmup={warmup}")
+        assert json.loads((run / "finished.json").read_text())["averaged"] == averaged
+        assert_same_weights(weights_of(run), average_checkpoints(run, averaged))
+        fewer = f"averaging {len(averaged)} of the last 3 checkpoints: the others are of the warm-up"
+        assert (fewer in said) == (len(averaged) < 3)
+    one = run_recipe(toy_recipe, tmp_path / "one", *SHORT, "train.average=1", "train.warmup=20")
+    assert "of the warm-up" not in one
+
+
 def test_logs_hold_layer_norms_rates_and_validation(toy_run):
     records = read_log(toy_run)
     trained = [r for r in records if r["kind"] == "train"]

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from anydepth.config.section import Section
 
 Positive = Annotated[float, Field(gt=0)]
+Depth = Annotated[int, Field(ge=1)]
 ExitWeights = Literal["uniform", "linear", "deepest"]
 
 
@@ -27,6 +28,11 @@ class TiedMultiConfig(Section):
         "trains all decoder exits; sampled: each token samples its decoder exit, too. The latter two are unbiased "
         "estimates of the exact loss at little more than vanilla's cost",
     )
+    encoder_exits: Literal["one", "two", "sandwich"] = Field(
+        "one",
+        description="encoder exits that each sentence trains in the sampled modes: one sampled; two sampled; or "
+        "sandwich, the deepest and one of the others. Two run the decoder twice, and give the encoder less noise",
+    )
     weights: ExitWeights = Field(
         "uniform",
         description="what each exit (n, m) counts: the same; in proportion to n x m; or `deepest_share` for the "
@@ -45,12 +51,28 @@ class FlexibleConfig(Section):
     sides: Literal["both", "encoder", "decoder"] = Field(
         "both", description="which stack becomes flexible; the other one always runs whole"
     )
+    encoder_depths: tuple[Depth, ...] = Field(
+        (), description="depths of the encoder to train, such as [1, 3, 6]; empty: all that divide its number of layers"
+    )
+    decoder_depths: tuple[Depth, ...] = Field((), description="the same for the decoder")
+    task_weights: dict[str, Positive] = Field(
+        {}, description="what tasks count in the loss, such as {12-6: 2, 1-1: 0.5}; those not named count 1"
+    )
     encoder_tasks: int | None = Field(
         None, ge=1, description="encoder depths sampled for each update; empty: all of them"
     )
     decoder_tasks: int | None = Field(
         None, ge=1, description="the same for the decoder; to save time, sample fewer of these first"
     )
+
+    @model_validator(mode="after")
+    def _depths_are_flexible(self) -> "FlexibleConfig":
+        for side, depths in (("encoder", self.encoder_depths), ("decoder", self.decoder_depths)):
+            if depths and self.sides not in ("both", side):
+                raise ValueError(f"{side}_depths has no effect where sides is {self.sides}: leave it out")
+            if len(set(depths)) < len(depths):
+                raise ValueError(f"{side}_depths names a depth twice: name it once")
+        return self
 
 
 class LayerDropConfig(Section):
@@ -75,12 +97,23 @@ class LatentConfig(Section):
     sides: Literal["both", "encoder", "decoder"] = Field("both", description="whose layers have gates")
     rows: Literal["pair", "shared"] = Field("pair", description="pair: gates for each language pair; shared: one set")
     tau: float = Field(
-        2.0,
+        5.0,
         gt=0,
-        description="temperature, at first, of the gates sampled for each batch: high, near 1/2; low, near 0 or 1",
+        description="temperature of the gates sampled for each batch: high, near 1/2; low, near 0 or 1, so that a gate "
+        "that has not decided is noise",
     )
-    tau_end: float = Field(0.5, gt=0, description="and at last")
-    tau_steps: int = Field(5000, ge=1, description="updates from the one to the other, fewer than train.steps")
+    tau_end: float | None = Field(
+        None, gt=0, description="the temperature at last; empty: it stays at tau, as in the authors' code"
+    )
+    tau_steps: int = Field(
+        5000, ge=1, description="updates from tau to tau_end, fewer than train.steps; lower it once the gates decide"
+    )
+    fixed: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="a control without anything to learn: every gate is this number, such as 0.5, all along",
+    )
     samples: Literal["soft", "straight-through"] = Field(
         "soft", description="soft; or straight-through: 0 or 1 on the way up, soft on the way back"
     )
@@ -92,8 +125,8 @@ class LatentConfig(Section):
     beta: float = Field(
         1.0,
         ge=0,
-        description="what the gates' distance from the prior counts (KL, the mean over a side's layers), beside the "
-        "loss of a token",
+        description="what the gates' distance from the prior counts beside the mean loss of a token: the KL, summed "
+        "over layers (Eq. 4); 1 as in the paper holds gates near the prior, 0.004 lets those of 24 layers decide",
     )
     encoder_target: int | None = Field(None, ge=1, description="K, the layers that the encoder should come to use")
     decoder_target: int | None = Field(None, ge=1, description="the same for the decoder")
@@ -107,6 +140,17 @@ class LatentConfig(Section):
         description="what the finished model offers: hard, the chosen layers as they are, such as 12-12; soft, all "
         "layers, each weighted with its mean gate, such as 12-24-soft",
     )
+
+    @model_validator(mode="after")
+    def _fixed_gates_learn_nothing(self) -> "LatentConfig":
+        given = self.model_fields_set - {"name", "sides", "fixed", "finish"}
+        learning = [key for key in given if getattr(self, key) != type(self).model_fields[key].default]
+        if self.fixed is not None and learning:
+            names = ", ".join(sorted(key.rstrip("_") for key in learning))
+            raise ValueError(f"gates that are fixed do not learn: leave out {names}, or fixed")
+        if self.fixed is not None and self.finish == "hard":
+            raise ValueError("gates that are fixed choose no layers: leave out finish, or fixed")
+        return self
 
     @model_validator(mode="after")
     def _targets_have_gates(self) -> "LatentConfig":

@@ -41,6 +41,11 @@ class TeacherConfig(Section):
         description="what is brought to the other's width where they differ or layers stand side by side: the "
         "student's layer (the authors' code), or the teacher's (the paper)",
     )
+    always_project: bool = Field(
+        False,
+        description="project also where widths agree and one layer is matched with one: pkd with the projection that "
+        "ckd has, as its control",
+    )
     distance: Literal["direction", "square"] = Field(
         "direction",
         description="how layers are compared: scaled to length 1 (the authors' code), or as they are (the paper); "
@@ -135,7 +140,7 @@ class TeacherConfig(Section):
         """What was given and has no effect."""
         keys: list[str] = []
         if not self.matches_layers:
-            keys += ["map", "fusion", "project", "distance", "attention", "sides"]
+            keys += ["map", "fusion", "project", "always_project", "distance", "attention", "sides"]
         if self.method == "rkd":
             keys.append("lambda_")
         if self.eta == 0:

@@ -3,7 +3,7 @@
 A stack of D layers serves the depths that divide D (Eq. 4). Layers are indices from 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
@@ -30,37 +30,37 @@ def prime_warning(layers: int) -> str | None:
     )
 
 
-def _head(total: int) -> dict[int, Layers]:
+def _head(total: int, depths: list[int]) -> dict[int, Layers]:
     """The first d layers."""
-    return {d: tuple(range(d)) for d in divisors(total)}
+    return {d: tuple(range(d)) for d in depths}
 
 
-def _seq(total: int) -> dict[int, Layers]:
+def _seq(total: int, depths: list[int]) -> dict[int, Layers]:
     """From shallow to deep, each depth continues where the one before stopped; after the last layer comes the first."""
     found, start = {}, 0
-    for d in divisors(total):
+    for d in depths:
         found[d] = tuple((start + i) % total for i in range(d))
         start += d
     return found
 
 
-def _left(total: int) -> dict[int, Layers]:
+def _left(total: int, depths: list[int]) -> dict[int, Layers]:
     """The first layer of each chunk of D/d."""
-    return {d: spread(total, d) for d in divisors(total)}
+    return {d: spread(total, d) for d in depths}
 
 
-def _middle_left(total: int) -> dict[int, Layers]:
+def _middle_left(total: int, depths: list[int]) -> dict[int, Layers]:
     """The middle layer of each chunk, the left one of two."""
-    return {d: tuple(start + _middle(total // d) for start in range(0, total, total // d)) for d in divisors(total)}
+    return {d: tuple(start + _middle(total // d) for start in range(0, total, total // d)) for d in depths}
 
 
-def _optimal(total: int) -> dict[int, Layers]:
+def _optimal(total: int, depths: list[int]) -> dict[int, Layers]:
     """From deep to shallow, in each chunk the layer nearest its middle that no depth has used yet.
 
     A depth waits if some chunk has no such layer; when all remaining depths wait, every layer is free again.
     """
     found: dict[int, Layers] = {}
-    waiting = divisors(total)[::-1]
+    waiting = depths[::-1]
     free = set(range(total))
     while waiting:
         chosen = next(((d, layers) for d in waiting if (layers := _nearest_free(total, d, free))), None)
@@ -71,7 +71,7 @@ def _optimal(total: int) -> dict[int, Layers]:
         found[depth] = layers
         free -= set(layers)
         waiting.remove(depth)
-    return {d: found[d] for d in divisors(total)}
+    return {d: found[d] for d in depths}
 
 
 def _nearest_free(total: int, depth: int, free: set[int]) -> Layers | None:
@@ -91,7 +91,7 @@ def _middle(size: int) -> int:
     return (size + 1) // 2 - 1  # ceil(c / 2) - 1, from 0
 
 
-STRATEGIES: dict[str, Callable[[int], dict[int, Layers]]] = {
+STRATEGIES: dict[str, Callable[[int, list[int]], dict[int, Layers]]] = {
     "head": _head,
     "seq": _seq,
     "left": _left,
@@ -137,12 +137,16 @@ class Assignment:
         return fmean(steps) if steps else 0.0
 
 
-def assign(strategy: str, total: int) -> Assignment:
+def assign(strategy: str, total: int, depths: Sequence[int] = ()) -> Assignment:
+    """The layers of these depths, or of all that divide `total`."""
     if strategy not in STRATEGIES:
         raise UserError(f"there is no strategy {strategy!r}: choose from {', '.join(STRATEGIES)}")
     if total < 1:
         raise UserError(f"a stack of {total} layers has no depths: give 1 or more")
-    return Assignment(strategy, total, STRATEGIES[strategy](total))
+    able = divisors(total)
+    if odd := [depth for depth in depths if depth not in able]:
+        raise UserError(f"{odd[0]} does not divide {total} layers: choose from {', '.join(map(str, able))}")
+    return Assignment(strategy, total, STRATEGIES[strategy](total, sorted(depths) or able))
 
 
 def make_menu(encoder: dict[int, Layers], decoder: dict[int, Layers]) -> DepthMenu:

@@ -100,7 +100,8 @@ class LayerMatch(nn.Module):
         fused = teacher * len(self.layers) if joined else teacher
         self.logits = nn.Parameter(torch.zeros(len(self.layers))) if self.fusion == "attention" else None
         sizes = (fused, student) if self.onto_student else (student, fused)
-        self.project = nn.Linear(*sizes) if joined or teacher != student else None
+        projects = joined or teacher != student or config.always_project
+        self.project = nn.Linear(*sizes) if projects else None
         if self.project is not None:
             nn.init.xavier_uniform_(self.project.weight)
             nn.init.zeros_(self.project.bias)
@@ -115,7 +116,7 @@ class LayerMatch(nn.Module):
         """The learnt weight of each of its layers; None: all the same."""
         return None if self.logits is None else self.logits.softmax(dim=0)
 
-    def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor], weight_r: Tensor | None = None) -> Tensor:
+    def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor], weight_cr: Tensor | None = None) -> Tensor:
         """The distance, [c], to the teacher's layers, by their number from 1, [r, d] each: the mean over positions,
         each of which may have a weight."""
         target = self.fused(teacher)
@@ -128,7 +129,7 @@ class LayerMatch(nn.Module):
             distance_cr = 2 - 2 * F.cosine_similarity(student_crd, target, dim=-1)
         else:
             distance_cr = (student_crd - target).square().mean(dim=-1)
-        return distance_cr.mean(dim=1) if weight_r is None else (distance_cr * weight_r).mean(dim=1)
+        return distance_cr.mean(dim=1) if weight_cr is None else (distance_cr * weight_cr).mean(dim=1)
 
 
 def mixture(layers: Sequence[Tensor], shares: Tensor | None) -> Tensor:
@@ -273,10 +274,10 @@ class Distillation(nn.Module):
         sentence_r = real_r // tokens.shape[1]
         taught = {layer: teacher.states[side][layer - 1].flatten(0, 1)[real_r] for layer in self._needed(side)}
         for stack in self._stacks(side, outputs):
-            weight_r = None if stack.weight_b is None else stack.weight_b[sentence_r]
+            weight_cr = None if stack.weight_cb is None else stack.weight_cb[:, sentence_r]
             for own, match in self._matches(side, stack):
                 state_crd = stack.states[own - 1].view(len(stack.weights), tokens.numel(), -1)[:, real_r]
-                distance_c = match(state_crd, taught, weight_r)
+                distance_c = match(state_crd, taught, weight_cr)
                 parts[self.config.method] += sum(w * one for w, one in zip(stack.weights, distance_c, strict=True))
                 if with_attention:
                     theirs = [teacher.states[side].attention[layer - 1] for layer in match.layers]

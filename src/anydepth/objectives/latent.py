@@ -39,10 +39,11 @@ class Latent(TranslationObjective):
         super().__init__(config, model, label_smoothing, seed, pairs)
         self.layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
         self.targets = {"encoder": config.encoder_target, "decoder": config.decoder_target}
-        sides = [side for side in SIDES if config.sides in ("both", side) and self.layers[side]]
-        self.rows = pairs if config.rows == "pair" else ("",)
-        # Starting at 1/2 lets a deep stack train (Eq. 6).
-        self.logits = nn.ParameterDict({side: torch.zeros(len(self.rows), self.layers[side]) for side in sides})
+        self.sides = [side for side in SIDES if config.sides in ("both", side) and self.layers[side]]
+        self.rows = pairs if config.rows == "pair" and config.fixed is None else ("",)
+        # Starting at 1/2 lets a deep stack train (Eq. 6). Fixed gates have no parameters.
+        learned = self.sides if config.fixed is None else []
+        self.logits = nn.ParameterDict({side: torch.zeros(len(self.rows), self.layers[side]) for side in learned})
         self._samples: dict[str, Tensor] = {}
         self._step = 0
         self._check()
@@ -56,15 +57,20 @@ class Latent(TranslationObjective):
             )
         if model.residual != "plain":
             raise UserError("latent depth has gates of its own: set model.residual to plain")
-        if not self.logits:
+        if not self.sides:
             raise UserError(f"objective.sides is {config.sides}, and the model has no {config.sides}")
         shared = {"encoder": model.encoder_shared, "decoder": model.decoder_shared}
-        for side in self.logits:
-            if config.finish == "soft" and len(self.rows) == 1 and shared[side] != "none":
+        for side in self.sides:
+            if self._folds and shared[side] != "none":
                 raise UserError(
                     f"objective.finish: soft takes gates into the weights of layers, which those of the {side} share: "
                     f"set it to both, or model.{side}_shared to none"
                 )
+        if model.norm == "post" and config.fixed is None and config.finish != "soft":
+            raise UserError(
+                "after a post-norm layer has lost its branches its norms are still there, so none can be removed: set "
+                "objective.finish=soft, or model.norm to layer or none"
+            )
         for side, target in self.targets.items():
             if target is not None and target > self.layers[side]:
                 raise UserError(
@@ -80,7 +86,7 @@ class Latent(TranslationObjective):
                 "beta and lambda are still rising when training ends: objective.anneal_from and anneal_steps are "
                 f"{config.anneal_from + config.anneal_steps:,} updates, train.steps {steps:,}"
             )
-        if config.tau_steps > steps:
+        if config.tau_end is not None and config.tau_steps > steps:
             tau = f"{self._tau(steps):.2g} and not {config.tau_end:g}"
             found.append(
                 f"the temperature of the gates comes down to {tau}: objective.tau_steps is {config.tau_steps:,}, "
@@ -90,7 +96,7 @@ class Latent(TranslationObjective):
 
     def groups(self) -> list[ParameterGroup]:
         names = tuple(f"logits.{side}" for side in self.logits)
-        return [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
+        return [] if not names else [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
 
     def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
         self._sample(batch, step)
@@ -105,7 +111,7 @@ class Latent(TranslationObjective):
         rise = gates.ramp(step, self.config.anneal_from, self.config.anneal_steps)
         row = self._row(batch)
         for side, logits_nl in self._trained(step):
-            kl = gates.divergence(logits_nl[row], self._prior(logits_nl)).mean()
+            kl = gates.divergence(logits_nl[row], self._prior(logits_nl)).sum()
             loss.total = loss.total + rise * self.config.beta * kl
             loss.parts |= {f"kl/{side}": kl.detach(), f"depth/{side}": torch.sigmoid(logits_nl[row]).sum().detach()}
             target = self.targets[side]
@@ -130,6 +136,11 @@ class Latent(TranslationObjective):
         """Sample each gate for this batch; the gates of other pairs also count for the target depth."""
         self._step = step
         tau, hard = self._tau(step), self._samples_are_hard
+        if self.config.fixed is not None:
+            self._samples = {
+                side: batch.source.new_full((1, self.layers[side]), self.config.fixed, dtype=torch.float32)
+                for side in self.sides
+            }
         for side, logits_nl in self._trained(step):
             rows, layers = logits_nl.shape
             uniform = keyed_uniform(
@@ -143,7 +154,10 @@ class Latent(TranslationObjective):
         return self.config.samples == "straight-through"
 
     def _tau(self, step: int) -> float:
-        return gates.annealed(step, self.config.tau, self.config.tau_end, self.config.tau_steps)
+        config = self.config
+        if config.tau_end is None:
+            return config.tau
+        return gates.annealed(step, config.tau, config.tau_end, config.tau_steps)
 
     def _prior(self, logits_nl: Tensor) -> Tensor | float:
         prior = self.config.prior
@@ -185,7 +199,8 @@ class Latent(TranslationObjective):
         """All layers, each weighted with the mean of its samples (with soft samples not the probability of being 1)."""
         tau = self._tau(step)
         full = self.menu().deepest.subnetwork
-        weights: dict[str, tuple[float, ...]] = {}
+        fixed = self.config.fixed
+        weights = {} if fixed is None else {side: (fixed,) * self.layers[side] for side in self.sides}
         for side, logits_nl in self.logits.items():
             mean_l = gates.mean_gate(logits_nl[row].detach().cpu(), tau, hard=self._samples_are_hard)
             weights[side] = tuple(mean_l.tolist())
@@ -195,10 +210,11 @@ class Latent(TranslationObjective):
         return DepthMenu.of([SubNetwork.prefix(self.layers["encoder"], self.layers["decoder"])])
 
     def validated(self) -> DepthMenu:
-        """Hard and soft, with the current gates."""
+        """Hard, if layers may be removed, and soft, with the current gates."""
         entries = []
         for row, pair in enumerate(self._pairs):
-            choices = {"hard": self.hard(row), "soft": self.soft(row, self._step)}
+            hard = {"hard": self.hard(row)} if self._removes_layers else {}
+            choices = {**hard, "soft": self.soft(row, self._step)}
             prefix = "" if pair is None else f"{pair}:"
             entries += [MenuEntry(prefix + name, sub, pair=pair) for name, sub in choices.items()]
         return DepthMenu(entries)
@@ -208,8 +224,10 @@ class Latent(TranslationObjective):
         config, kind = self.model_config, self.config.finish
         hard = {pair: self.hard(row) for row, pair in enumerate(self._pairs)}
         soft = {pair: self.soft(row, step) for row, pair in enumerate(self._pairs)}
-        cut_out = {pair or "": _cut_out(config, tensors, sub) for pair, sub in hard.items()}
-        if kind == "soft" and len(soft) == 1:
+        cut_out = {}
+        if self._removes_layers:
+            cut_out = {pair or "": _cut_out(config, tensors, sub) for pair, sub in hard.items()}
+        if self._folds:
             return Finished(config, fold(config, tensors, soft[None]), self.menu(), cut_out, self._undecided())
         if kind == "hard":
             cut_out = cut_out if len(hard) > 1 else {}  # it would be the same model
@@ -217,6 +235,16 @@ class Latent(TranslationObjective):
         offered = {"hard": [hard], "soft": [soft], "both": [hard, soft]}[kind]
         entries = [entry for subs in offered for pair, sub in subs.items() for entry in DepthMenu.of([sub], pair)]
         return Finished(config, tensors, DepthMenu(entries), cut_out, self._undecided())
+
+    @property
+    def _removes_layers(self) -> bool:
+        """A post-norm layer without branches still normalises: it cannot go."""
+        return self.config.fixed is None and self.model_config.norm != "post"
+
+    @property
+    def _folds(self) -> bool:
+        """Whether the finished model is one with the mean gates in its weights."""
+        return self.config.fixed is not None or (self.config.finish == "soft" and len(self.rows) == 1)
 
     def _undecided(self) -> tuple[str, ...]:
         """Notes on gates that are still undecided, so that the choice of layers means little."""

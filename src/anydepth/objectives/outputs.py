@@ -26,12 +26,12 @@ Layers = tuple[int, ...]
 class StackOutputs:
     """The states of some layers of one stack, and their weight in the loss: one, or one for each copy of the batch.
 
-    If sentences sampled what they run with, `weight_b` multiplies the weight of each.
+    If sentences sampled what they run with, `weight_cb` multiplies the weight of each sentence in each copy.
     """
 
     states: States
     weights: tuple[float, ...]
-    weight_b: Tensor | None = None
+    weight_cb: Tensor | None = None
 
     @property
     def depth(self) -> int:

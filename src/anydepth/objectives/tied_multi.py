@@ -2,7 +2,8 @@
 
 Dabre, Rubino and Fujita 2020, "Balancing Cost and Benefit with Tied-Multi Transformers", Section 3, Algorithm 1.
 
-Shapes: n encoder exits, m decoder exits, b batch, s source length, t target length, d width, r rows.
+Shapes: n encoder exits, m decoder exits, c copies of the batch, each with other encoder exits, b batch, s source
+length, t target length, d width, r rows.
 """
 
 from collections.abc import Callable
@@ -63,6 +64,11 @@ class TiedMulti(TranslationObjective):
             return self._exact(model, batch)
         return self._sampled(model, batch, step)
 
+    def warnings(self, steps: int) -> list[str]:
+        exact = self.config.mode == "exact" or not self.model_config.decoder_layers
+        unused = exact and self.config.encoder_exits != "one"
+        return ["objective.encoder_exits has no effect: every encoder exit is trained anyway"] if unused else []
+
     def _exact(self, model: Transformer, batch: Batch) -> ForwardOutputs:
         """All n x m losses; every exit is a prefix of the deepest, so each layer runs once."""
         n, m = self.model_config.encoder_layers, self.model_config.decoder_layers
@@ -70,55 +76,71 @@ class TiedMulti(TranslationObjective):
         return forward_all(model, batch, encoders, decoders, torch.from_numpy(self.weights()), self.needs_attention)
 
     def _sampled(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
-        """Each sentence samples its encoder exit n; each of its tokens samples a decoder exit m given n, or trains all.
+        """Each sentence samples encoder exits n; each of its tokens samples a decoder exit m given n, or trains all.
 
         In expectation this is the exact loss: each (n, m) of a token has its weight either as weight or as probability.
         """
-        n_b = self._sample_encoder(batch, step)
+        n_cb, weight_cb = self._sample_encoder(batch, step)
+        copies, sentences = len(n_cb), torch.arange(n_cb.shape[1], device=n_cb.device)
         encoded = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention)
-        sentences = torch.arange(len(n_b), device=n_b.device)
-        memory = model.memory(torch.stack(encoded)[n_b, sentences])
-        decoded = model.decode(batch.target_in, memory, model.full, batch.source_padding)
+        memory = model.memory(torch.stack(encoded)[n_cb, sentences].flatten(0, 1))
+        padding = None if batch.source_padding is None else batch.source_padding.repeat(copies, 1)
+        decoded = model.decode(batch.target_in.repeat(copies, 1), memory, model.full, padding)
 
         real_r = batch.wanted_rows
         b_r = real_r // batch.target_out.shape[1]
+        row_cr = real_r + batch.target_out.numel() * torch.arange(copies, device=n_cb.device)[:, None]
         of_n = self.weights().sum(axis=1)
-        given_bm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_b.device, torch.float32)[n_b]
+        given_nm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_cb.device, torch.float32)
+        weight_mcb = (given_nm[n_cb] * weight_cb[..., None]).permute(2, 0, 1)
         states_mrd = torch.stack(decoded).flatten(1, 2)
+        full_cr = (n_cb == len(encoded) - 1)[:, b_r]
         if self.config.mode == "sampled":
-            m_er = self._sample_decoder(batch, step, n_b)[real_r][None]
-            features_erd = model.features(states_mrd[m_er[0], real_r])[None]
-            weight_er = torch.full_like(m_er, 1 / len(real_r), dtype=torch.float32)
+            m_er = self._sample_decoder(batch, step, n_cb)[:, real_r]
+            features_erd = model.features(states_mrd[m_er, row_cr])
+            weight_er, full_er = weight_cb[:, b_r] / len(real_r), full_cr
         else:
-            m_er = torch.arange(len(decoded), device=n_b.device)[:, None]
-            features_erd = model.features(states_mrd[:, real_r])
-            weight_er = given_bm[b_r].T / len(real_r)
+            m_er = torch.arange(len(decoded), device=n_cb.device).repeat_interleave(copies)[:, None]
+            features_erd = model.features(states_mrd[:, row_cr.flatten()]).view(len(m_er), len(real_r), -1)
+            weight_er, full_er = weight_mcb[..., b_r].flatten(0, 1) / len(real_r), full_cr.repeat(len(decoded), 1)
         return ForwardOutputs(
             real_r,
             features_erd,
             weight_er,
-            (n_b[b_r][None] == len(encoded) - 1, m_er == len(decoded) - 1),
+            (full_er, m_er == len(decoded) - 1),
             [StackOutputs(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
-            [
-                StackOutputs(decoded.first(depth), (1.0,), given_b)
-                for depth, given_b in enumerate(given_bm.unbind(1), 1)
-            ],
+            [StackOutputs(decoded.first(depth), (1.0,) * copies, one_cb) for depth, one_cb in enumerate(weight_mcb, 1)],
             (range(len(encoded)), range(len(decoded))),
         )
 
-    def _sample_encoder(self, batch: Batch, step: int) -> Tensor:
-        """The exit of each sentence, [b], as an index from 0."""
-        uniform_b1 = keyed_uniform(self.seed, step, batch.indices[:, None], -1)
-        n_b = _invert(self.weights().sum(axis=1).cumsum(), uniform_b1)[:, 0]
-        return torch.from_numpy(n_b).to(batch.source.device)
+    def _sample_encoder(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """The exits of each sentence as indices from 0, and what each counts, [c, b].
 
-    def _sample_decoder(self, batch: Batch, step: int, n_b: Tensor) -> Tensor:
-        """The exit of each target token, given its sentence's, [b x t]."""
+        Each exit has its weight as the expectation of what it counts. Two are half a turn apart, so that they differ
+        unless one exit has more than half of the weight.
+        """
+        of_n, device = self.weights().sum(axis=1), batch.source.device
+        uniform_b = keyed_uniform(self.seed, step, batch.indices[:, None], -1)[:, 0]
+        kind = self.config.encoder_exits if len(of_n) > 1 else "one"
+        if kind == "sandwich":
+            others_b = _invert((of_n[:-1] / of_n[:-1].sum()).cumsum(), uniform_b)
+            n_cb, shares = np.stack([np.full_like(others_b, len(of_n) - 1), others_b]), [of_n[-1], 1 - of_n[-1]]
+        else:
+            turns = (0.0,) if kind == "one" else (0.0, 0.5)
+            n_cb = np.stack([_invert(of_n.cumsum(), (uniform_b + turn) % 1) for turn in turns])
+            shares = [1 / len(turns)] * len(turns)
+        weight_c1 = torch.tensor(shares, dtype=torch.float32, device=device)[:, None]
+        return torch.from_numpy(n_cb).to(device), weight_c1.expand(n_cb.shape)
+
+    def _sample_decoder(self, batch: Batch, step: int, n_cb: Tensor) -> Tensor:
+        """The exit of each target token, given its sentence's, [c, b x t]."""
         table, positions = self.weights(), np.arange(batch.target_out.shape[1])[None, :]
         given_n = (table / table.sum(axis=1, keepdims=True)).cumsum(axis=1)
-        u_bt = keyed_uniform(self.seed, step, batch.indices[:, None], positions)
-        m_bt = (u_bt[:, :, None] >= given_n[n_b.cpu().numpy()][:, None, :-1]).sum(axis=-1)
-        return torch.from_numpy(m_bt.flatten()).to(batch.source.device)
+        found = []
+        for copy, n_b in enumerate(n_cb.cpu().numpy()):
+            key = (self.seed, step, batch.indices[:, None], positions, *([copy] if copy else []))
+            found.append((keyed_uniform(*key)[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1).flatten())
+        return torch.from_numpy(np.stack(found)).to(batch.source.device)
 
 
 def _invert(cumulative: Table, uniform: Table) -> npt.NDArray[np.int64]:

@@ -25,6 +25,7 @@ from anydepth.data.shards import PairEncoder
 from anydepth.errors import UserError
 from anydepth.objectives import OBJECTIVES, Finished, TranslationObjective, make_objective
 from anydepth.training.checkpoint import average_checkpoints
+from anydepth.training.plateau import Plateau
 from anydepth.training.trainer import Stream
 from anydepth.training.validation import ClassValidator, MaskedValidator, TranslationValidator, ValidationSet
 from anydepth.word_depths.mutual_information import mi_depths
@@ -164,14 +165,18 @@ def write_models(
     objective: TranslationObjective,
     steps: list[int],
     token_depths: TokenDepths | None,
+    plateau: Plateau | None = None,
 ) -> Finished:
     """Write the finished model, the mean of some checkpoints, to RUN/model, and pruned models to RUN/pruned."""
     if objective.state_dict():
         objective.load_state_dict(average_checkpoints(run, steps, "objective"))
     finished = objective.finish(average_checkpoints(run, steps), steps[-1])
     facts = {"data": _data_facts(recipe.data, prepared), "recipe": _recipe_facts(recipe)}
-    if recipe.about:
-        facts["about"] = {"text": recipe.about.strip()}
+    about = [recipe.about.strip()] if recipe.about else []
+    if plateau is not None:
+        about.append(f"Warning: {plateau}.")
+    if about:
+        facts["about"] = {"text": "\n\n".join(about)}
     pairs = {part.name: LanguagePair(*part.languages, part.tag) for part in prepared.parts}
 
     def write(folder: Path, model: Finished, pair: str = "") -> None:

@@ -4,7 +4,9 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +16,7 @@ from anydepth.config import Recipe
 from anydepth.config.reading import check_same_recipe, check_sections
 from anydepth.data import Prepared, Tokenizer, prepare
 from anydepth.errors import UserError
+from anydepth.evaluate.training_run import FINISHED
 from anydepth.files import only_process, write_atomically
 from anydepth.model import Transformer
 from anydepth.objectives import TranslationObjective, make_distillation
@@ -30,6 +33,7 @@ from anydepth.training.build import (
 )
 from anydepth.training.distributed import World, init_distributed
 from anydepth.training.optim import check_precision
+from anydepth.training.plateau import Plateau, find_plateau, plateau_advice, unigram_entropy
 from anydepth.training.trainer import Trainer, TrainingData
 
 log = logging.getLogger(__name__)
@@ -57,6 +61,8 @@ def train(recipe: Recipe, run: Path) -> Path:
             check_same_recipe(recipe, run)
         if world.broadcast(world.is_main and _has_finished(run, config.steps)):
             log.info("this run has finished; its model is %s", run / "model")
+            if plateau := _read_record(run).get("plateau"):
+                log.warning("warning: %s", Plateau(**plateau))
         else:
             models.check_unchanged(run, save=world.is_main)
             _fit(recipe, run, models, objective, world, device)
@@ -93,17 +99,23 @@ def _fit(
         make_validator(recipe, prepared, objective, device, token_depths),
         prepared.fingerprint,
         "texts" if recipe.data.is_labelled else "tokens",
+        unigram_entropy([part.train for part in prepared.parts], recipe.data.task),
     )
     steps = Trainer(model, objective.to(device), data, config, run, world).fit()
     if world.is_main:
-        finished = write_models(recipe, run, prepared, objective, steps, token_depths)
-        write_atomically(run / "finished.json", json.dumps({"steps": config.steps, "averaged": steps}) + "\n")
+        assert data.entropy is not None
+        plateau = find_plateau(run, data.entropy, plateau_advice(recipe.model.norm, objective.remedy))
+        finished = write_models(recipe, run, prepared, objective, steps, token_depths, plateau)
+        record = {"steps": config.steps, "averaged": steps, "plateau": None if plateau is None else asdict(plateau)}
+        write_atomically(run / FINISHED, json.dumps(record) + "\n")
         plural = "s" if len(steps) > 1 else ""
         log.info("finished: %s (the mean of %d checkpoint%s)", run / "model", len(steps), plural)
         for pair, one in finished.cut_out.items():
             log.info("pruned: %s (%s)", run / PRUNED / pair, one.menu.default.name)
         for note in finished.notes:
             log.info("note: %s", note)
+        if plateau is not None:
+            log.warning("warning: %s", plateau)
     world.broadcast()  # the others wait until the model is there
 
 
@@ -140,10 +152,14 @@ def _lock(run: Path) -> Iterator[None]:
 def _has_finished(run: Path, steps: int) -> bool:
     """Whether the run has reached this step and its model is intact; if not, the model is made again."""
     try:
-        record = json.loads((run / "finished.json").read_text("utf-8"))
-        return int(record["steps"]) >= steps and artifact.is_whole(run / "model")
+        return int(_read_record(run)["steps"]) >= steps and artifact.is_whole(run / "model")
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _read_record(run: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run / FINISHED).read_text("utf-8"))
+    return record
 
 
 def _report(prepared: Prepared) -> None:

@@ -22,6 +22,7 @@ from anydepth.training import checkpoint as ckpt
 from anydepth.training.distributed import SINGLE, World, gather, shard_like
 from anydepth.training.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
 from anydepth.training.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
+from anydepth.training.plateau import is_on_plateau
 from anydepth.training.validation import Validation, Validator
 
 RANK_SEED = 2**40  # between the seeds of two processes: each has its own dropout
@@ -61,6 +62,7 @@ class TrainingData:
     validator: Validator
     fingerprint: str  # a run is resumed with the same data only
     unit: str = "tokens"  # the terms of the loss
+    entropy: float | None = None  # of what is predicted: a loss near it is the unigram plateau
 
 
 class Update(nn.Module):
@@ -96,6 +98,7 @@ class Trainer:
         self.optimisers = make_optimisers(self.named, groups, config)
         self.gradients = GradientNorms()
         self.state = ckpt.TrainState(data=data.fingerprint)
+        self._warned = False
 
     def fit(self) -> list[int]:
         """Train to the last step or until patience ends; return the steps whose checkpoints are averaged."""
@@ -187,9 +190,23 @@ class Trainer:
         self._check_finite(values["loss"], state.step, norms)
         values |= self.objective.report()
         self._write("train", state.step, epoch=state.epoch, rate=learning_rate, grad_norm=norm, **values, layers=norms)
+        self._warn_of_plateau(values.get("nll"))
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.data.unit}/s"
         left = self._meter.seconds_left(state.step)
         self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
+
+    def _warn_of_plateau(self, nll: float | None) -> None:
+        """Once, after the warm-up and the first quarter of the updates: every run passes the plateau on its way."""
+        step, entropy = self.state.step, self.data.entropy
+        if self._warned or nll is None or entropy is None or step < max(self.config.warmup, self.config.steps // 4):
+            return
+        if is_on_plateau(nll, entropy, step):
+            self._warned = True
+            self._write("plateau", step, nll=nll, entropy=entropy)
+            log.warning(
+                "warning: at step %s the loss of %.2f nats is still what the frequencies of the outputs give: %.2f",
+                *(f"{step:,}", nll, entropy),
+            )
 
     def _validate(self) -> None:
         state, began = self.state, time.perf_counter()
@@ -269,16 +286,30 @@ class Trainer:
         steps = [step for step in ckpt.saved_steps(self.run) if step == end or (step < end and step % every == 0)]
         return steps[-self.config.average :]
 
-    def _steps_to_average(self) -> list[int]:
-        """The last checkpoints; with early stopping those up to the first one at or after the best validation."""
+    @property
+    def _last_to_average(self) -> int:
+        """The last step; with early stopping the first checkpoint at or after the best validation."""
         if self.config.patience is None:
-            return self._window(self.state.step)
+            return self.state.step
         after_best = (step for step in ckpt.saved_steps(self.run) if step >= self.state.best_step)
-        return self._window(min(after_best, default=self.state.step))
+        return min(after_best, default=self.state.step)
+
+    def _steps_to_average(self) -> list[int]:
+        """The checkpoints up to that one, but none of the warm-up, which is far from where the run ends."""
+        window = self._window(self._last_to_average)
+        warm = [step for step in window if step > self.config.warmup or step == window[-1]]
+        if len(warm) < len(window) and self.world.is_main:
+            log.info(
+                "averaging %d of the last %d checkpoints: the others are of the warm-up (train.warmup=%d)",
+                len(warm),
+                len(window),
+                self.config.warmup,
+            )
+        return warm
 
     def _steps_to_keep(self) -> set[int]:
         last_two = ckpt.saved_steps(self.run)[-2:]
-        return {*self._window(self.state.step), *self._steps_to_average(), *last_two}
+        return {*self._window(self.state.step), *self._window(self._last_to_average), *last_two}
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
