@@ -177,6 +177,12 @@ def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.C
     return forked.run(list(map(str, arguments)), stdin, **how)
 
 
+def python(script: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """A program in a process of its own that has imported nothing of anydepth."""
+    done = forked.run([], b"", env, fresh=True, script=script)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
 @contextmanager
 def running(*arguments: object, stderr: int | None = None) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
     """The command line in a process of its own, which is killed if it has not ended with the block."""

@@ -1,6 +1,7 @@
 """Long jobs on Ray: what one process gives, whoever dies."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from anydepth.infer.translator import on_engine
 from anydepth.selectors import data as inputs
 from anydepth.selectors.data import Sample, add_likelihood, translate_sample
 
-LINES = 2000
+LINES = 1000
 pytestmark = pytest.mark.slow
 QUIET = Console(quiet=True)
 
@@ -48,7 +49,7 @@ def source(tmp_path_factory):
 
 
 def command(run, source, out, *options):
-    return ["distill", run, "--source", source, "--out", out, "--chunk", 100, "--threads", 1, *options]
+    return ["distill", run, "--source", source, "--out", out, "--chunk", 50, "--threads", 1, *options]
 
 
 def distilled(out):
@@ -129,15 +130,17 @@ def a_worker_is_killed():
 
 def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp_path):
     words = command(toy_run, source, tmp_path / "out", "--runner", "ray", "--workers", 2)
-    process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
-    part, killed = tmp_path / "out" / "distilled.en.part", None
-    while process.poll() is None and killed is None:
-        if part.exists() and part.stat().st_size:
-            killed = kill_a_worker(process.pid)
-        time.sleep(0.02)
-    said = process.communicate()[1].decode()
-    assert process.returncode == 0, said
-    assert killed is not None
+    killed = None
+    while killed is None:  # again, if it was too quick for us
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
+        part = tmp_path / "out" / "distilled.en.part"
+        while process.poll() is None and killed is None:
+            if part.exists() and part.stat().st_size:
+                killed = kill_a_worker(process.pid)
+            time.sleep(0.02)
+        said = process.communicate()[1].decode()
+        assert process.returncode == 0, said
     assert distilled(tmp_path / "out") == expected
 
 
