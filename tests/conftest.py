@@ -177,9 +177,9 @@ def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.C
     return forked.run(list(map(str, arguments)), stdin, **how)
 
 
-def python(script: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    """A program in a process of its own that has imported nothing of anydepth."""
-    done = forked.run([], b"", env, fresh=True, script=script)
+def python(script: str, env: dict[str, str] | None = None, **how: object) -> "subprocess.CompletedProcess[str]":
+    """A program in a process of its own that has imported nothing of anydepth. `how` is as for `forked.start`."""
+    done = forked.run([], b"", env, fresh=True, script=script, **how)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

@@ -77,7 +77,7 @@ class Process:
 def start(
     arguments: list[str], stdin: int, stdout: int, stderr: int, env: dict[str, str] | None = None, **how: object
 ) -> "Process | subprocess.Popen[bytes]":
-    """`how`: fresh=True, nothing of anydepth is imported yet; script: Python to run instead of the command line;
+    """`how`: fresh=True, nothing of anydepth is imported yet; script: Python to run instead of the command line; cwd;
     file_limit, in bytes; dies=(text, operation): as if by `kill -9` at that operation, counted from 1, on files whose
     path contains the text."""
     request = {"arguments": arguments, "env": dict(os.environ) if env is None else env, "cwd": os.getcwd(), **how}

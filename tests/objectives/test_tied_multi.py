@@ -59,8 +59,7 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("mode", ["sampled", "sampled-encoder"])
+@pytest.mark.parametrize(("mode", "rule"), [*(("sampled", rule) for rule in RULES), ("sampled-encoder", "linear")])
 @pytest.mark.slow
 def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule):
     """The mean over many steps, and the mean gradient, come to the exact ones as the number of samples grows."""
@@ -68,7 +67,7 @@ def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule
     matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
-    steps = 800
+    steps = 400
     totals, gradient = [], torch.zeros_like(target)
     for step in range(steps):
         one = sampled(model, batch, step)
@@ -76,7 +75,7 @@ def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, rule
         gradient += torch.autograd.grad(one.total, matrix)[0] / steps
     standard_error = np.std(totals) / steps**0.5
     assert abs(np.mean(totals) - float(loss.total.detach())) < 4 * standard_error
-    assert float((gradient - target).norm() / target.norm()) < 0.14
+    assert float((gradient - target).norm() / target.norm()) < 0.2
 
 
 def sampled_exits(objective, batch, step):
