@@ -30,7 +30,7 @@ def test_a_full_queue_turns_requests_away(toy_run):
     with serving(toy_run, *SLOW, "--queue-limit", 200) as served:
         first = threading.Thread(target=lambda: served.translate(texts))
         first.start()
-        with httpx.Client(base_url=served.url) as client:
+        with httpx.Client(base_url=served.url, timeout=1000) as client:
             while "anydepth_waiting 0.0" in client.get("/metrics").text:
                 time.sleep(0.01)
             answer = client.post("/translate", json={"q": texts, "source": "fr", "target": "en"})
