@@ -54,7 +54,7 @@ def serving(model: Path, *options: object) -> Iterator[Served]:
     ours, theirs = os.pipe()
     with (
         open(ours, encoding="utf-8") as said,  # closed last: until the server ends, a thread reads
-        running("serve", model, "--port", 0, *options, stderr=theirs) as process,
+        running("serve", model, "--port", 0, "--timeout", 1000, *options, stderr=theirs) as process,
     ):
         os.close(theirs)
         yield Served(process, said)
