@@ -38,7 +38,7 @@ def test_a_full_queue_turns_requests_away(toy_run):
         assert int(answer.headers["Retry-After"]) >= 1
         assert "error" in answer.json()
         first.join()
-        assert served.translate(texts).status_code == 200  # there is room again
+        assert served.translate(texts[:5]).status_code == 200  # there is room again
 
 
 def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
