@@ -196,7 +196,7 @@ def test_two_processes_learn_what_one_does(alone, together):
     for rank in (0, 1):
         assert f"process {rank}: the weights of process 1 differ from those of process 0" in said
         assert f"process {rank}: process 1 finds other data in {together / 'apart' / str(rank)}/data than" in said
-        assert f"process {rank} found {together / 'now-sharded' / 'model'}" in said
+        assert f"process {rank} found {together / 'undisturbed' / 'model'}" in said
 
 
 def position(run: Path) -> list[object]:
