@@ -233,6 +233,10 @@ PREPARED: dict[tuple[object, ...], Path] = {}
 PREPARED_IN = tempfile.TemporaryDirectory(prefix="anydepth-tests-")
 
 
+def pytest_sessionfinish() -> None:
+    PREPARED_IN.cleanup()
+
+
 def copy_data(recipe: Recipe, run: Path) -> bool:
     """Begin a run with the data that an earlier one prepared from the same files in the same way, if there was one."""
     found = PREPARED.get(_data_key(recipe))
