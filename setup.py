@@ -22,7 +22,8 @@ class BuildCore(build_ext):
 
         def compile_together(sources: list[str], **options: object) -> list[str]:
             with ThreadPool() as threads:
-                return sum(threads.map(lambda source: compile_files([source], **options), sources), [])
+                found = threads.map(lambda source: compile_files([source], **options), sources)
+            return [name for names in found for name in names]
 
         Path(self.build_temp, CORE).mkdir(parents=True, exist_ok=True)
         self.compiler.compile = compile_together

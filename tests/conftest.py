@@ -178,6 +178,12 @@ def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.C
     return forked.run(list(map(str, arguments)), stdin, **how)
 
 
+def python(script: str, env: dict[str, str] | None = None, **how: object) -> "subprocess.CompletedProcess[str]":
+    """A program in a process of its own that has imported nothing of anydepth. `how` is as for `forked.start`."""
+    done = forked.run([], b"", env, fresh=True, script=script, **how)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
 @contextmanager
 def running(*arguments: object, stderr: int | None = None) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
     """The command line in a process of its own, which is killed if it has not ended with the block."""
@@ -226,6 +232,10 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], *words: str) -> No
 
 PREPARED: dict[tuple[object, ...], Path] = {}
 PREPARED_IN = tempfile.TemporaryDirectory(prefix="anydepth-tests-")
+
+
+def pytest_sessionfinish() -> None:
+    PREPARED_IN.cleanup()
 
 
 def copy_data(recipe: Recipe, run: Path) -> bool:

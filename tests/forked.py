@@ -77,8 +77,9 @@ class Process:
 def start(
     arguments: list[str], stdin: int, stdout: int, stderr: int, env: dict[str, str] | None = None, **how: object
 ) -> "Process | subprocess.Popen[bytes]":
-    """`how`: fresh=True, nothing of anydepth is imported yet; file_limit, in bytes; dies=(text, operation): as if by
-    `kill -9` at that operation, counted from 1, on files whose path contains the text."""
+    """`how`: fresh=True, nothing of anydepth is imported yet; script: Python to run instead of the command line; cwd;
+    file_limit, in bytes; dies=(text, operation): as if by `kill -9` at that operation, counted from 1, on files whose
+    path contains the text."""
     request = {"arguments": arguments, "env": dict(os.environ) if env is None else env, "cwd": os.getcwd(), **how}
     if sys.platform != "linux":
         command = [sys.executable, __file__, "--here", json.dumps(request)]
@@ -206,6 +207,9 @@ def _become(request: dict, files: list[int]) -> None:
 
 def _call_main(request: dict) -> None:
     sys.argv = ["anydepth", *request["arguments"]]
+    if script := request.get("script"):
+        exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+        sys.exit()
     from anydepth.cli import main
 
     if limit := request.get("file_limit"):

@@ -52,6 +52,9 @@ class Served:
 @contextmanager
 def serving(model: Path, *options: object) -> Iterator[Served]:
     ours, theirs = os.pipe()
-    with running("serve", model, "--port", 0, *options, stderr=theirs) as process, open(ours, encoding="utf-8") as said:
+    with (
+        open(ours, encoding="utf-8") as said,  # closed last: until the server ends, a thread reads
+        running("serve", model, "--port", 0, "--timeout", 1000, *options, stderr=theirs) as process,
+    ):
         os.close(theirs)
         yield Served(process, said)

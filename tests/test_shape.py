@@ -1,11 +1,10 @@
 """The tests that hold the shape of the project (see docs/architecture.md)."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import python
 
 import anydepth
 
@@ -65,5 +64,5 @@ import anydepth, anydepth.evaluate.sweep, anydepth.evaluate.report
 import anydepth.export.export, anydepth.serve.server, anydepth.export.doctor
 print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", beam=2)[0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     assert done.stdout.strip() == "the cat sleeps.", done.stderr

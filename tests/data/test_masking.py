@@ -78,7 +78,7 @@ def test_a_random_sub_word_is_never_a_special_one(mask_id):
     assert (fate_shares == mask_id).float().mean() < 0.83
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_at_least_one_of_each_is_chosen_and_never_the_end(seed):
     whole = make_test_batch([[10], [11]])
     damaged = masked(whole, 1e-9, seed)

@@ -21,7 +21,7 @@ def test_ascii_needs_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("total", [1, 7, 12, 24, 36, 60, 100, 840])
+@pytest.mark.parametrize("total", [1, 7, 60, 840])
 def test_lines_keep_to_the_width_and_show_every_layer(strategy: str, total: int) -> None:
     assignment = assign(strategy, total)
     for lines in (draw(assignment, 80), draw_small(assignment, 80)):
@@ -68,7 +68,7 @@ def test_each_student_layer_is_a_row() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-@pytest.mark.parametrize(("teacher", "student"), [(1, 1), (6, 2), (12, 3), (3, 12), (100, 7)])
+@pytest.mark.parametrize(("teacher", "student"), [(1, 1), (3, 12), (100, 7)])
 def test_maps_keep_to_the_width_and_show_every_layer(teacher: int, student: int, width: int) -> None:
     lines = draw_maps(teacher, student, width)
     assert all(len(line) <= width and line == line.rstrip() for line in lines)

@@ -16,7 +16,7 @@ from anydepth.engines.native_format import packed
 CORE = Path(__file__).parents[2] / "csrc"
 GOLDEN = Path(__file__).parents[1] / "golden" / "model"
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-FLAGS = ("-std=c++17", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-std=c++17", "-O0", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 DAMAGED = 24
 
 pytestmark = [

@@ -2,14 +2,12 @@
 
 import math
 import shutil
-import subprocess
-import sys
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from conftest import toy_pairs
+from conftest import python, toy_pairs
 from random_models import SIZES, TEXTS, random_translator
 
 import anydepth
@@ -277,7 +275,7 @@ try:
 except anydepth.UserError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     first, second, third = done.stdout.splitlines()
     assert first == f"{engine} the cat sleeps."
     assert "missing" in second

@@ -3,11 +3,9 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
-from conftest import anydepth, assert_one_line, save_changed
+from conftest import anydepth, assert_one_line, python, save_changed
 from random_models import TEXTS, random_translator
 
 import anydepth as package
@@ -34,10 +32,10 @@ def sample(toy, toy_run):
 
 
 def read_program(folder, text):
-    """The program of the export's README, run by another Python process in that folder."""
+    """The program of the export's README, run by another process in that folder, where there is no anydepth."""
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
-    script = program.replace('text = "..."', f"text = {text!r}")
-    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
+    script = "import sys; sys.modules['anydepth'] = None\n" + program.replace('text = "..."', f"text = {text!r}")
+    done = python(script, cwd=str(folder))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

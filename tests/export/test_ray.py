@@ -1,6 +1,7 @@
 """Long jobs on Ray: what one process gives, whoever dies."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from anydepth.infer.translator import on_engine
 from anydepth.selectors import data as inputs
 from anydepth.selectors.data import ParallelText, add_likelihood, translate_sample
 
-LINES = 2000
+LINES = 1000
 pytestmark = pytest.mark.slow
 QUIET = Console(quiet=True)
 
@@ -48,7 +49,7 @@ def source(tmp_path_factory):
 
 
 def command(run, source, out, *options):
-    return ["distill", run, "--source", source, "--out", out, "--chunk", 100, "--threads", 1, *options]
+    return ["distill", run, "--source", source, "--out", out, "--chunk", 50, "--threads", 1, *options]
 
 
 def distilled(out):
@@ -72,21 +73,11 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A head that waits for clients, as on a machine far away."""
-    port, clients, log_file = free_port(), free_port(), tmp_path_factory.mktemp("ray") / "log"
-    options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    environment["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # with it, now and then a client's server dies as it is forked
-    with open(log_file, "wb") as log:
-        head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
-    below = []
+    log_file, head = tmp_path_factory.mktemp("ray") / "log", None
+    while head is None:  # again, if the machine was so busy that Ray gave up
+        head, clients = start_head(log_file)
+        assert head is not None or "timed out during startup" in log_file.read_text("utf-8")
     try:
-        while head.poll() is None:
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", clients)) == 0:
-                    break
-            time.sleep(0.1)
-        assert head.poll() is None, log_file.read_text("utf-8")
         yield f"ray://127.0.0.1:{clients}"
     finally:
         below = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
@@ -94,6 +85,23 @@ def cluster(tmp_path_factory):
         for one in psutil.wait_procs([psutil.Process(head.pid), *below], 60)[1]:
             one.kill()
         head.wait()
+
+
+def start_head(log_file):
+    """The process, or None if it has ended, and its port for clients."""
+    port, clients = free_port(), free_port()
+    options = ["--head", "--block", "--port", port, "--ray-client-server-port", clients, "--num-cpus", 2]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--include-dashboard", "false"]
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    environment["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # with it, now and then a client's server dies as it is forked
+    with open(log_file, "wb") as log:
+        head = subprocess.Popen(list(map(str, start)), stdout=log, stderr=log, env=environment)
+    while head.poll() is None:
+        with socket.socket() as there:
+            if there.connect_ex(("127.0.0.1", clients)) == 0:
+                return head, clients
+        time.sleep(0.1)
+    return None, clients
 
 
 def kill_a_worker(pid: int) -> psutil.Process | None:
@@ -129,19 +137,21 @@ def a_worker_is_killed():
 
 def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp_path):
     words = command(toy_run, source, tmp_path / "out", "--runner", "ray", "--workers", 2)
-    process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
-    part, killed = tmp_path / "out" / "distilled.en.part", None
-    while process.poll() is None and killed is None:
-        if part.exists() and part.stat().st_size:
-            killed = kill_a_worker(process.pid)
-        time.sleep(0.02)
-    said = process.communicate()[1].decode()
-    assert process.returncode == 0, said
-    assert killed is not None
+    killed = None
+    while killed is None:  # again, if it was too quick for us
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        process = subprocess.Popen([sys.executable, "-m", "anydepth", *map(str, words)], stderr=subprocess.PIPE)
+        part = tmp_path / "out" / "distilled.en.part"
+        while process.poll() is None and killed is None:
+            if part.exists() and part.stat().st_size:
+                killed = kill_a_worker(process.pid)
+            time.sleep(0.02)
+        said = process.communicate()[1].decode()
+        assert process.returncode == 0, said
     assert distilled(tmp_path / "out") == expected
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def on_cluster(cluster):
     yield RayRunner(cluster).started()
     ray.shutdown()
@@ -168,14 +178,14 @@ def test_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
     run = replace(on_cluster, engine="ctranslate2")
     distill(translator, tmp_path / "in.fr", tmp_path / "out", DistillOptions(), None, run)
     assert (tmp_path / "out" / "distilled.loud").read_text("utf-8") == "THE CAT SLEEPS.\nA DOG EATS.\n"
+    with pytest.raises(UserError, match="no machine of the Ray cluster has a GPU"):
+        distill(translator, tmp_path / "in.fr", tmp_path / "gpu", DistillOptions(), None, replace(run, device="cuda"))
 
 
 def test_a_cluster_by_its_address(toy_run, source, expected, cluster, tmp_path):
     done = anydepth(*command(toy_run, source, tmp_path / "out", "--runner", "ray", "--address", cluster))
     assert done.returncode == 0, done.stderr
     assert distilled(tmp_path / "out") == expected
-    more = command(toy_run, source, tmp_path / "gpu", "--runner", "ray", "--address", cluster, "--device", "cuda")
-    assert_one_line(anydepth(*more), "no machine of the Ray cluster has a GPU")
 
 
 class SlowRay:
@@ -198,13 +208,14 @@ def test_a_cluster_that_is_not_ready_is_tried_again(monkeypatch):
     slow = SlowRay(
         ConnectionAbortedError("Initialization failure: RuntimeError: Starting Ray client server failed. See ..."),
         ConnectionError("ray client connection timeout"),
+        Exception("The current node timed out during startup. This could happen because ..."),
     )
     on_ray._init(slow, "ray://head:1", {})
-    assert slow.tries == 3
+    assert slow.tries == 4
     with pytest.raises(RuntimeError, match="version"):
         on_ray._init(SlowRay(RuntimeError("version mismatch")), "ray://head:1", {})
     monkeypatch.setattr(on_ray, "STARTING", 0.0)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(RuntimeError, match="timeout"):
         on_ray._init(SlowRay(*[ConnectionError("ray client connection timeout")] * 9), "ray://head:1", {})
 
 

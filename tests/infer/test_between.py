@@ -2,11 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
+from conftest import python
 
 import anydepth
 from anydepth.artifact import model as artifact
@@ -215,7 +214,7 @@ import anydepth
 loud = anydepth.load({str(tmp_path / "model")!r}, engine="torch").between(target="loud")
 print(loud.translate(["le chat dort."], depth="2-2-soft")[0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     assert done.returncode == 0, done.stderr
     here = anydepth.load(tmp_path / "model", engine="torch").between(target="loud")
     assert done.stdout.splitlines() == here.translate(["le chat dort."], depth="2-2-soft")

@@ -3,12 +3,12 @@
 import json
 import logging
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import python
 from made_checkpoints import BERT_VOCABULARY, TEXTS, bert_tokenizer, make_checkpoint, make_model
 from torch import Tensor
 
@@ -201,7 +201,7 @@ for name in ("somebody/tiny", "tiny-without-json", "nobody/no-such-model"):
     print(len(tensors["target_embedding.weight"]), *tokenizer.pieces(tokenizer.encode("Films")))
 """
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], env=offline, capture_output=True, text=True)
+    done = python(script, offline)
     assert done.stdout.splitlines() == [f"{len(BERT_VOCABULARY)} film ##s"] * 2, done.stderr
     last = done.stderr.strip().splitlines()[-1].removeprefix("anydepth.errors.UserError: ")
     assert last.startswith("there is no folder nobody/no-such-model, and "), done.stderr

@@ -64,7 +64,8 @@ def test_exact_equals_the_double_loop_with_its_gradients(model, batch, rule):
 @pytest.mark.parametrize(
     ("mode", "exits", "rule"),
     [
-        *((mode, "one", rule) for mode in ("sampled", "sampled-encoder") for rule in RULES),
+        *(("sampled", "one", rule) for rule in RULES),
+        ("sampled-encoder", "one", "linear"),
         ("sampled", "sandwich", "deepest"),
     ],
 )
@@ -76,7 +77,7 @@ def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, exit
     matrix = model.decoder.layers[0].ffn_up.weight
     loss = exact(model, batch, step=0)
     target = torch.autograd.grad(loss.total, matrix)[0]
-    steps = 800
+    steps = 400
     totals, gradient = [], torch.zeros_like(target)
     for step in range(steps):
         one = sampled(model, batch, step)
@@ -84,7 +85,7 @@ def test_sampling_estimates_the_exact_loss_without_bias(model, batch, mode, exit
         gradient += torch.autograd.grad(one.total, matrix)[0] / steps
     standard_error = np.std(totals) / steps**0.5
     assert abs(np.mean(totals) - float(loss.total.detach())) < 4 * standard_error
-    assert float((gradient - target).norm() / target.norm()) < 0.14
+    assert float((gradient - target).norm() / target.norm()) < 0.2
 
 
 def sampled_exits(objective, batch, step):

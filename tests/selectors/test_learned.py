@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import save_changed, toy_pairs
+from conftest import python, save_changed, toy_pairs
 from made_tables import COSTS, DEPTHS
 
 import anydepth
@@ -143,7 +141,7 @@ for room in (*rooms, "word_depths.reconstruction"):
 import anydepth
 print(anydepth.load({str(model)!r}, engine="torch").hypotheses(["le chat dort."], depth="auto")[0][0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     assert "text='the cat sleeps.'" in done.stdout, done.stderr
     assert "depth='1-1'" in done.stdout
 

@@ -3,11 +3,13 @@
 import io
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import toy_pairs
 from made_tables import COSTS, DEPTHS, is_long, made_table
 from rich.console import Console
 
@@ -37,6 +39,13 @@ def translator(toy_run):
 @pytest.fixture(scope="module")
 def tables(translator):
     return made_table(translator, 800, seed=1), made_table(translator, 150, seed=2)
+
+
+@pytest.fixture(scope="module")
+def fitted(translator, tables, tmp_path_factory):
+    """A trained selector, its loss and its folder. Do not write to it."""
+    folder = tmp_path_factory.mktemp("fitted")
+    return (*fit_selector(translator, tables[0], COSTS, VALUES, folder, tables[1]), folder)
 
 
 @pytest.fixture
@@ -90,9 +99,9 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
     assert loss == pytest.approx(1, abs=0.1)
 
 
-def test_the_model_itself_is_not_trained(translator, tables, tmp_path, toy_run):
+@pytest.mark.usefixtures("fitted")
+def test_the_model_itself_is_not_trained(translator, toy_run):
     loaded = translator.loaded
-    fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
     assert Translator.load(toy_run, engine="torch", device="cpu").fingerprint == type(loaded).fingerprint.func(loaded)
     assert all(p.grad is None for p in translator.model.parameters())
 
@@ -101,8 +110,9 @@ def checkpoint_times(run: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (run / "checkpoints").iterdir()}
 
 
-def test_the_same_again_trains_no_more_and_another_config_starts_over(translator, tables, tmp_path):
-    first, loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
+def test_the_same_again_trains_no_more_and_another_config_starts_over(translator, tables, fitted, tmp_path):
+    first, loss, folder = fitted
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     before = checkpoint_times(tmp_path)
     again, same_loss = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path, tables[1])
     assert checkpoint_times(tmp_path) == before
@@ -115,10 +125,10 @@ def test_the_same_again_trains_no_more_and_another_config_starts_over(translator
     assert max(checkpoint_times(tmp_path)) == "step-000000020"
 
 
-def test_a_killed_run_goes_on_to_the_same_weights(translator, tables, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_weights(translator, tables, fitted, tmp_path, monkeypatch):
     from anydepth.training.trainer import Trainer
 
-    whole, _ = fit_selector(translator, tables[0], COSTS, VALUES, tmp_path / "whole", tables[1])
+    whole, _, _ = fitted
     update = Trainer._update
 
     def die_at_25(self: Trainer) -> None:
@@ -169,9 +179,8 @@ def test_candidates_fit_a_narrow_model():
     assert all(6 % config.heads == 0 and config.ffn <= 24 for config in found)
 
 
-def test_fine_tuning_starts_from_the_selector_and_moves_to_the_dev_set(translator, tables, tmp_path):
-    train, valid = tables
-    selector, _ = fit_selector(translator, train, COSTS, VALUES, tmp_path / "fit", valid)
+def test_fine_tuning_starts_from_the_selector_and_moves_to_the_dev_set(translator, tables, fitted, tmp_path):
+    valid, (selector, _, _) = tables[1], fitted
     before = {name: value.clone() for name, value in selector.network.state_dict().items()}
     tuned, loss = fine_tune(translator, selector.with_threshold(0.5), valid, tmp_path / "tune", valid, epochs=5)
     assert tuned.threshold == 0.5
@@ -183,10 +192,6 @@ def test_fine_tuning_starts_from_the_selector_and_moves_to_the_dev_set(translato
 
 def test_a_table_of_real_translations_to_auto(translator, toy_run, tmp_path):
     """End to end: translate at every depth, train, save, load, translate at the chosen depths."""
-    import shutil
-
-    from conftest import toy_pairs
-
     pairs = [*toy_pairs(60, seed=11), ("", "")]
     table = translate_every_depth([translator], *zip(*pairs, strict=True))
     config = SelectorConfig(kind="values", steps=20, **SMALL)

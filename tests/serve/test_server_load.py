@@ -30,7 +30,7 @@ def test_a_full_queue_turns_requests_away(toy_run):
     with serving(toy_run, *SLOW, "--queue-limit", 200) as served:
         first = threading.Thread(target=lambda: served.translate(texts))
         first.start()
-        with httpx.Client(base_url=served.url) as client:
+        with httpx.Client(base_url=served.url, timeout=1000) as client:
             while "anydepth_waiting 0.0" in client.get("/metrics").text:
                 time.sleep(0.01)
             answer = client.post("/translate", json={"q": texts, "source": "fr", "target": "en"})
@@ -38,7 +38,7 @@ def test_a_full_queue_turns_requests_away(toy_run):
         assert int(answer.headers["Retry-After"]) >= 1
         assert "error" in answer.json()
         first.join()
-        assert served.translate(texts).status_code == 200  # there is room again
+        assert served.translate(texts[:5]).status_code == 200  # there is room again
 
 
 def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):

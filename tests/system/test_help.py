@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import typer
+from conftest import python
 
 from anydepth.cli import VERBS, app
 from anydepth.cli.options import ENGINE_NAMES
@@ -67,5 +68,5 @@ def test_the_doctor_says_what_is_missing():
     script += "from importlib import util; there = util.find_spec\n"
     script += "util.find_spec = lambda name: None if name == 'ctranslate2' else there(name)\n"
     script += "from anydepth.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     assert "pip install 'anydepth[ctranslate2]'" in done.stdout, done.stderr

@@ -3,13 +3,11 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_one_line, load_weights, made_once, run_recipe
+from conftest import assert_one_line, made_once, python, run_recipe, load_weights
 from made_checkpoints import make_checkpoint
 
 import anydepth
@@ -206,7 +204,7 @@ for folder in {folders}:
     for one in anydepth.load(folder).classify({texts}):
         print(one.label, f"{{one.probability:.4f}}", one.computed)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python(script)
     found = [one for folder in folders for one in anydepth.load(folder, engine="torch").classify(texts)]
     expected = [f"{one.label} {one.probability:.4f} {one.computed}" for one in found]
     assert done.stdout.splitlines() == expected, done.stderr

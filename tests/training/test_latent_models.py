@@ -48,9 +48,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
 @pytest.fixture(scope="module")
 def latent_run(toy_recipe, tmp_path_factory):
     """Two of four decoder layers, learnt on the toy language."""
-    target = "decoder_target: 2, tau: 1.0, tau_end: 0.1, tau_steps: 300, anneal_steps: 100, gate_rate: 0.1"
+    target = "decoder_target: 2, tau: 1.0, tau_end: 0.1, tau_steps: 200, anneal_steps: 70, gate_rate: 0.1"
     objective = f"objective={{name: latent, sides: decoder, samples: straight-through, {target}}}"
-    changes = [*DEEP, objective, "train.steps=700", "train.log_every=50", "train.valid_every=250"]
+    changes = [*DEEP, objective, "model.dropout=0", "train.rate=8.0e-3", "train.steps=450", "train.valid_every=225"]
     return made_once(tmp_path_factory, "latent", lambda to: run_recipe(toy_recipe, to / "run", *changes)) / "run"
 
 
@@ -64,8 +64,8 @@ def test_a_pruned_model_is_the_default_and_translates(latent_run):
     translator = anydepth.load(latent_run, engine="torch")
     assert translator.menu.names == ["2-2", "2-4-soft"]
     assert translator.menu[None].name == "2-2"
-    assert right(translator) >= 30
-    assert right(translator, "2-4-soft") >= 30
+    assert right(translator) >= 25
+    assert right(translator, "2-4-soft") >= 25
 
 
 def test_info_says_which_layers_they_are(latent_run, here):
@@ -117,4 +117,4 @@ def test_the_log_tells_of_gates(latent_run):
 def test_an_artifact_has_forgotten_its_gates(latent_run, tmp_path):
     shutil.copytree(latent_run / "model", tmp_path / "model")
     assert not any("logits" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
-    assert right(anydepth.load(tmp_path / "model", engine="torch")) >= 30
+    assert right(anydepth.load(tmp_path / "model", engine="torch")) >= 25

@@ -73,7 +73,7 @@ def test_no_checkpoint_of_the_warm_up_is_averaged(toy_recipe, tmp_path):
         run = tmp_path / str(warmup)
         said = run_recipe(toy_recipe, run, *settings, f"train.warmup={warmup}")
         assert json.loads((run / "finished.json").read_text())["averaged"] == averaged
-        assert_same_weights(weights_of(run), average_checkpoints(run, averaged))
+        assert_same_weights(load_weights(run), average_checkpoints(run, averaged))
         fewer = f"averaging {len(averaged)} of the last 3 checkpoints: the others are of the warm-up"
         assert (fewer in said) == (len(averaged) < 3)
     one = run_recipe(toy_recipe, tmp_path / "one", *SHORT, "train.average=1", "train.warmup=20")
@@ -243,10 +243,16 @@ def test_a_run_cannot_be_shortened(toy_recipe, tmp_path):
         run_recipe(toy_recipe, tmp_path / "run", *SHORT, "train.steps=5")
 
 
-@pytest.mark.parametrize("name", ["recipe.json", "data/prepared.json", "data/valid.source", "data/train.source.tokens"])
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xff"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((name, content) for name in ("recipe.json", "data/prepared.json") for content in (b"", b"{", b"[]", b"\xff")),
+        ("data/valid.source", b""),
+        ("data/train.source.tokens", b"[]"),
+    ],
+)
 def test_a_damaged_run_folder_is_explained(toy_recipe, toy_run, tmp_path, name, content):
-    run = shutil.copytree(toy_run, tmp_path / "run")
+    run = shutil.copytree(toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("tensorboard", "model"))
     (run / name).write_bytes(content)
     with pytest.raises(UserError, match="is damaged"):
         run_recipe(toy_recipe, run, "train.steps=500")

@@ -38,7 +38,12 @@ QUEUED_PER_WORKER = 2  # pieces, so that no worker runs dry
 TOKEN = ".ray/auth_token"
 CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
 STARTING = 600.0  # seconds for a cluster that answers to get ready: a busy head is slow to start a client's server
-NOT_READY = ("Starting Ray client server failed", "Proxy failed to Connect to backend", "ray client connection timeout")
+NOT_READY = (
+    "Starting Ray client server failed",
+    "Proxy failed to Connect to backend",
+    "ray client connection timeout",
+    "timed out during startup",  # of a cluster on this machine: Ray gives it half a minute
+)
 
 
 @dataclass(frozen=True)
@@ -140,9 +145,11 @@ def _init(ray: Any, address: str, options: dict[str, Any]) -> None:
         try:
             ray.init(address=address, **options)
             return
-        except (OSError, RuntimeError) as error:
-            if not any(text in str(error) for text in NOT_READY) or time.monotonic() > end:
+        except Exception as error:
+            if not any(text in str(error) for text in NOT_READY):
                 raise
+            if time.monotonic() > end:
+                raise RuntimeError(str(error)) from error
             log.warning("the Ray cluster at %s is not ready yet: trying again", address)
             ray.shutdown()
             time.sleep(CONNECT_TIMEOUT / 10)

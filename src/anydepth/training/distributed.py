@@ -105,6 +105,10 @@ class World:
         from torch.distributed.fsdp import FSDPModule
 
         assert isinstance(update, FSDPModule)
+        for layer in update.modules():  # one that has not run yet would make its buffers in inference mode, for good
+            if isinstance(layer, FSDPModule):
+                layer.unshard()
+                layer.reshard()
         update.unshard()
         try:
             yield
