@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
+from torch import nn
 
+from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
 
@@ -248,6 +250,47 @@ def find(
     """The newest for these weights under these conditions on this machine."""
     wanted = (machine_key(), device, threads, beam, pair, engine)
     return next((one for one in of_machine(folder, fingerprint) if one.conditions.key == wanted), None)
+
+
+class RunningEngine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
+class TimedModel(Protocol):
+    """What choosing by time needs of a Translator."""
+
+    model: nn.Module
+    menu: DepthMenu
+    folder: Path | None
+    languages: tuple[str, str]
+    pair: str | None
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def engine(self) -> RunningEngine: ...
+
+
+def device_name(translator: TimedModel) -> str:
+    return str(next(translator.model.parameters()).device)
+
+
+def find_for(translator: TimedModel, beam: int) -> Calibration | None:
+    """The newest for this model as it runs now."""
+    return find(
+        translator.folder,
+        translator.fingerprint,
+        device=device_name(translator),
+        threads=translator.engine.threads,
+        beam=beam,
+        pair=translator.pair,
+        engine=translator.engine.name,
+    )
 
 
 def of_machine(folder: Path | None, fingerprint: str) -> list[Calibration]:

@@ -40,7 +40,7 @@ from anydepth.files import read_json
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
-from anydepth.selectors.calibration import Calibration, LengthCost, find, refuse_newer, save
+from anydepth.selectors.calibration import Calibration, LengthCost, find_for, refuse_newer, save
 from anydepth.selectors.data import ParallelText, add_likelihood, pieces_folder, translate_sample
 from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
 from anydepth.selectors.network import DEFAULTS, Kind
@@ -233,20 +233,11 @@ def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
 
 def find_or_measure(translator: Translator, sample: ParallelText, options: SelectOptions) -> Calibration:
     """What each depth costs on this machine; measured now if it has not been."""
-    engine, beam = translator.engine, options.beam
-    found = find(
-        translator.folder,
-        translator.fingerprint,
-        device=str(next(translator.model.parameters()).device),
-        threads=engine.threads,
-        beam=beam,
-        engine=engine.name,
-    )
+    threads, beam = translator.engine.threads, options.beam
+    found = find_for(translator, beam)
     if found is not None and set(found.depths) >= set(translator.menu.names):
         return found
-    log.info(
-        f"no depth has been timed on this machine with {engine.threads} threads and beam {beam}: calibrating first"
-    )
+    log.info(f"no depth has been timed on this machine with {threads} threads and beam {beam}: calibrating first")
     chosen = spread(range(len(sample)), CALIBRATION_SENTENCES)
     calibration = calibrate(
         translator,

@@ -23,18 +23,17 @@ from anydepth.serve.schemas import (
     ApiError,
     ClassifyAnswer,
     ClassifyRequest,
-    DetectRequest,
     DisconnectedError,
     ServerSettings,
     StreamRequest,
+    TextRequest,
     TranslateAnswer,
     TranslateRequest,
     describe_body,
     describe_errors,
     error_response,
+    parse_request,
     read_fields,
-    read_text,
-    read_texts,
 )
 from anydepth.serve.workers import Workers
 
@@ -154,13 +153,13 @@ def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Server
         "/detect",
         summary="The model's source language; nothing is detected",
         tags=["LibreTranslate"],
-        openapi_extra=describe_body(DetectRequest),
+        openapi_extra=describe_body(TextRequest),
         responses=describe_errors(400, 403, 408, 413, 415),
     )
     async def detect(request: Request) -> list[dict[str, Any]]:
         fields = await read_fields(request, limits)
         _check_key(request, fields, settings)
-        read_texts(fields, limits)
+        parse_request(TextRequest, fields, limits)
         return handler.detect()
 
 
@@ -184,8 +183,8 @@ def _check_key(request: Request, fields: dict[str, Any], settings: ServerSetting
     if not settings.api_keys:
         return
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    given = [read_text(fields, "api_key"), token.strip() if kind.lower() == "bearer" else None]
-    sent = [one.encode("utf-8", "replace") for one in given if one]
+    given = [fields.get("api_key"), token.strip() if kind.lower() == "bearer" else None]
+    sent = [one.encode("utf-8", "replace") for one in given if isinstance(one, str) and one]
     if not sent:
         raise ApiError(403, "This server requires an API key: send api_key, or a bearer token")
     digests = [hmac.compare_digest(one, key.encode()) for one in sent for key in settings.api_keys]
