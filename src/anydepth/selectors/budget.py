@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
@@ -216,6 +215,8 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
 
 def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
+    import torch  # loaded with the model
+
     model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
     command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {translator.engine.threads}"
     if translator.pair is not None:

@@ -15,17 +15,19 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
-from torch import nn
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
+
+if TYPE_CHECKING:  # no need of torch before a model is loaded
+    from anydepth.model import Transformer
 
 FORMAT = 1
 NAME = "calibration.json"
@@ -263,7 +265,7 @@ class RunningEngine(Protocol):
 class TimedModel(Protocol):
     """What choosing by time needs of a Translator."""
 
-    model: nn.Module
+    model: "Transformer"
     menu: DepthMenu
     folder: Path | None
     languages: tuple[str, str]
