@@ -23,6 +23,7 @@ from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from anydepth.depth import DepthMenu
+from anydepth.device import processor
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
 
@@ -315,18 +316,8 @@ def refuse_newer(folder: Path | None, fingerprint: str) -> None:
 
 def machine_key() -> str:
     """The same for the same computer, and telling nobody which one it is."""
-    parts = (platform.node(), platform.machine(), _processor(), str(os.cpu_count()))
+    parts = (platform.node(), platform.machine(), processor(), str(os.cpu_count()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    """Its model; on Linux platform.processor() does not know it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def _cache_path(fingerprint: str) -> Path:

@@ -133,7 +133,7 @@ class TranslationHandler:
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return AnswerTimeoutError(self.settings.limits.seconds).message
+            return AnswerTimeoutError(self.settings.limits.seconds).detail
         if isinstance(error, UserError):
             return f"Invalid request: {error}"
         log.error("failure", exc_info=error)

@@ -6,6 +6,7 @@ missing or wrong is said in LibreTranslate's own words.
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -53,12 +54,8 @@ class ServerSettings:
 # Errors
 
 
-class ApiError(Exception):
+class ApiError(HTTPException):
     """Becomes an answer in LibreTranslate's shape: {"error": "..."}."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers or {}
 
 
 class BusyError(ApiError):
@@ -86,7 +83,7 @@ class DisconnectedError(Exception):
     """The client has closed the connection: there is nobody to answer."""
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": encodable(message)}, status, headers)
 
 
