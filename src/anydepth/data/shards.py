@@ -90,7 +90,7 @@ class StoreWriter:
         self.close()
 
 
-class Side:
+class ShardSide:
     """The sentences of one side of a shard."""
 
     def __init__(self, folder: Path, name: str, side: str) -> None:
@@ -115,7 +115,7 @@ class PairStore:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._shards = [
-            (Side(folder, one, "source"), Side(folder, one, "target")) for one in _shard_names(folder, name)
+            (ShardSide(folder, one, "source"), ShardSide(folder, one, "target")) for one in _shard_names(folder, name)
         ]
         if any(len(source) != len(target) for source, target in self._shards):
             raise _damaged(folder)

@@ -37,7 +37,7 @@ FEWEST_DEPTHS = 6  # to smooth costs over
 
 Count = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Cost(Protocol):
@@ -50,8 +50,8 @@ class Cost(Protocol):
 class LengthCost:
     """Seconds of a sentence as a straight line over its length."""
 
-    base: Seconds
-    per_token: Seconds
+    base: NonNegative
+    per_token: NonNegative
 
     def seconds(self, source_lengths: Sequence[int]) -> float:
         return self.at(sum(source_lengths) / len(source_lengths)) if source_lengths else 0.0

@@ -81,7 +81,7 @@ def check_model(translator: Translator) -> Path:
 
 @dataclass(frozen=True)
 class SelectorRun:
-    """A selector to be trained on `sample`, fine-tune_selector on `dev` if there is one, in `folder`."""
+    """A selector to be trained on `sample`, fine-tuned on `dev` if there is one, in `folder`."""
 
     translator: Translator
     sample: ParallelText
@@ -109,8 +109,8 @@ class SelectorRun:
         dev = self._translate(self.dev, "dev") if self.dev else None
         parts = split_by_source(table, self.options.seed)
         dev = None if dev is None else _without_held_out(dev, parts)
-        valid = HeldOut.measure(self.translator, parts["valid"], calibration)
-        test = HeldOut.measure(self.translator, parts["test"], calibration, plan=valid)
+        valid = MeasuredPart.measure(self.translator, parts["valid"], calibration)
+        test = MeasuredPart.measure(self.translator, parts["test"], calibration, plan=valid)
         contenders = [
             Contender.measure(self._fit(kind, parts, dev, calibration), valid, test) for kind in self.options.kinds
         ]
@@ -174,7 +174,7 @@ class SelectorRun:
         contenders: Sequence["Contender"],
         best: "Contender",
         saved: LearnedSelector,
-        test: "HeldOut",
+        test: "MeasuredPart",
         timing: ChoiceTiming,
     ) -> TradeoffResult:
         translator, sample, tradeoff = self.translator, self.sample, test.tradeoff
@@ -271,7 +271,7 @@ def relative_costs(calibration: Calibration, depths: Sequence[str], menu: DepthM
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class MeasuredPart:
     """Held-out sentences: their token ids, and what each depth gives and costs."""
 
     sources: list[list[int]]
@@ -279,8 +279,8 @@ class HeldOut:
 
     @classmethod
     def measure(
-        cls, translator: Translator, table: EveryDepth, calibration: Calibration, plan: "HeldOut | None" = None
-    ) -> "HeldOut":
+        cls, translator: Translator, table: EveryDepth, calibration: Calibration, plan: "MeasuredPart | None" = None
+    ) -> "MeasuredPart":
         sources = token_ids(translator, table.sources)
         costs_k = [calibration.depths[name].single for name in table.depths]
         seconds_nk = seconds_at(costs_k, [len(source) for source in sources])
@@ -317,7 +317,9 @@ class Contender:
     test_outcomes: tuple[ChoiceOutcome, ...]
 
     @classmethod
-    def measure(cls, fitted: Sequence[tuple[LearnedSelector, float]], valid: HeldOut, test: HeldOut) -> "Contender":
+    def measure(
+        cls, fitted: Sequence[tuple[LearnedSelector, float]], valid: MeasuredPart, test: MeasuredPart
+    ) -> "Contender":
         """From the networks with their validation losses."""
         networks = [network for network, _ in sorted(fitted, key=lambda one: one[1])]
         kind = networks[0].kind
@@ -339,7 +341,7 @@ class Contender:
             tuple(on_test[0]),
         )
 
-    def to_save(self, valid: HeldOut, test: HeldOut) -> LearnedSelector:
+    def to_save(self, valid: MeasuredPart, test: MeasuredPart) -> LearnedSelector:
         """The best network, with its threshold and the trade-off as measured on the test part."""
         deepest = self.networks[0].deepest
         threshold = default_threshold(self.networks[0].kind, self.valid_outcomes, float(valid.tradeoff.bleu_k[deepest]))
@@ -348,7 +350,7 @@ class Contender:
         return self.networks[0].with_threshold(threshold).with_points(points)
 
 
-def _time(translator: Translator, selector: LearnedSelector, test: HeldOut, beam: int) -> ChoiceTiming:
+def _time(translator: Translator, selector: LearnedSelector, test: MeasuredPart, beam: int) -> ChoiceTiming:
     table = test.tradeoff.table
     texts = [table.sources[i] for i in spread(range(len(table)), TIMED_SENTENCES)]
     return time_choices(translator, selector, texts, table.depths[0], beam=beam)
