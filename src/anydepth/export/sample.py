@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anydepth.data import Tokenizer, read_lines
+from anydepth.data import Tokenizer
+from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 

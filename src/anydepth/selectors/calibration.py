@@ -214,30 +214,18 @@ class _Record:
 _RECORDS = TypeAdapter(list[_Record])
 
 
-class DamagedError(UserError):
-    """What is there is no calibration."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is damaged: run `anydepth calibrate` again, which replaces it, or delete it")
-
-
 def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Path:
     """Put it beside the records of other machines and conditions; where it went to is returned."""
-    cached = _cache_path(fingerprint)
-    if folder is not None:
+    for path in _places(folder, fingerprint):
         try:
-            return _add(calibration, folder / NAME, fingerprint)
+            return _add(calibration, path, fingerprint)
         except OSError as error:
             if error.errno not in NOT_PERMITTED:
                 raise
-    try:
-        return _add(calibration, cached, fingerprint)
-    except OSError as error:
-        if error.errno not in NOT_PERMITTED:
-            raise
-        raise UserError(
-            f"neither the model folder nor {cached.parent} can be written to: set XDG_CACHE_HOME to a folder of yours"
-        ) from error
+    raise UserError(
+        f"neither the model folder nor {_cache_path(fingerprint).parent} can be written to: "
+        "set XDG_CACHE_HOME to a folder of yours"
+    )
 
 
 def find(
@@ -311,7 +299,7 @@ def of_machine(folder: Path | None, fingerprint: str) -> list[Calibration]:
 def refuse_newer(folder: Path | None, fingerprint: str) -> None:
     """Before any work: whether `save` would have to spoil the file of a newer anydepth."""
     for path in _places(folder, fingerprint):
-        _read_or_nothing(path)
+        _read(path, damaged_is_empty=True)
 
 
 def machine_key() -> str:
@@ -332,21 +320,14 @@ def _add(calibration: Calibration, path: Path, fingerprint: str) -> Path:
     """Records of other weights are of no use to anyone: these are the ones in the folder now."""
     kept = [
         record
-        for record in _read_or_nothing(path)
+        for record in _read(path, damaged_is_empty=True)
         if record.fingerprint == fingerprint and record.calibration.conditions.key != calibration.conditions.key
     ]
     write_atomically(path, _json([*kept, _Record(fingerprint, calibration)]))
     return path
 
 
-def _read_or_nothing(path: Path) -> list[_Record]:
-    try:
-        return _read(path)
-    except DamagedError:
-        return []
-
-
-def _read(path: Path) -> list[_Record]:
+def _read(path: Path, damaged_is_empty: bool = False) -> list[_Record]:
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] > FORMAT:
@@ -355,7 +336,10 @@ def _read(path: Path) -> list[_Record]:
     except (FileNotFoundError, PermissionError):  # a cache or a folder that is closed to us holds nothing for us
         return []
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise DamagedError(path) from error
+        if damaged_is_empty:
+            return []
+        advice = "run `anydepth calibrate` again, which replaces it, or delete it"
+        raise UserError(f"{path} is damaged: {advice}") from error
 
 
 def _json(records: Iterable[_Record]) -> str:

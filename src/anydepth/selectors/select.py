@@ -118,7 +118,10 @@ class SelectorRun:
         best = max(contenders, key=lambda one: one.valid.mean_difference)
         saved = best.to_save(valid, test)
         self._save(saved)
-        timing = _time(self.translator, saved, test, self.options.beam)
+        sources = test.tradeoff.table.sources
+        texts = [sources[i] for i in spread(range(len(sources)), TIMED_SENTENCES)]
+        shallowest = test.tradeoff.table.depths[0]
+        timing = time_choices(self.translator, saved, texts, shallowest, beam=self.options.beam)
         sizes = {name: len(part) for name, part in parts.items()}
         result = self._result(label, sizes, contenders, best, saved, test, timing)
         report = tradeoff_report(result, key)
@@ -348,9 +351,3 @@ class Contender:
         whole = float(test.tradeoff.seconds_k[deepest])
         points = [TradeoffPoint(one.threshold, one.seconds / whole, one.bleu, one.chrf) for one in self.test_outcomes]
         return self.networks[0].with_threshold(threshold).with_points(points)
-
-
-def _time(translator: Translator, selector: LearnedSelector, test: MeasuredPart, beam: int) -> ChoiceTiming:
-    table = test.tradeoff.table
-    texts = [table.sources[i] for i in spread(range(len(table)), TIMED_SENTENCES)]
-    return time_choices(translator, selector, texts, table.depths[0], beam=beam)
