@@ -245,8 +245,7 @@ class Shard:
 def encode_part(part: PairCorpus, encoding: PairEncoder, folder: Path) -> None:
     """Write the tokens to train on, and the text to validate with."""
     shards, kept = list(_shards(part, folder)), dict.fromkeys(part.files, 0)
-    total = sum(shard.pairs for shard in shards)
-    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", total) as advance:
+    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", None) as advance:
         for shard, counts in zip(shards, _encode_shards(shards, encoding), strict=True):
             kept[shard.text] += counts.kept
             part.train_counts.drop(empty=counts.empty, too_long=counts.too_long)
