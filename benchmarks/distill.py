@@ -19,6 +19,7 @@ from common import interleaved, print_versions, random_model
 from anydepth.artifact import model as artifact
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines
+from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.infer.runner import Runner, here
@@ -121,7 +122,7 @@ def save_random_model(folder: Path, width: int, layers: int) -> Path:
     """A model folder whose tokenizer is made from text like that of `write_text`."""
     with tempfile.TemporaryDirectory() as text:
         sentences = read_lines(write_text(Path(text) / "text", 5000, longest=20))
-        tokenizer = Tokenizer.train(sentences, VOCABULARY, sample=5000, byte_fallback=True, seed=1)
+        tokenizer = Tokenizer.train(sentences, TokenizerOptions(VOCABULARY, sample=5000), seed=1)
     model = random_model(width, layers, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = DepthMenu.of([SubNetwork.prefix(layers, layers)])

@@ -1,7 +1,9 @@
 """What there is to compute with: CPU cores and PyTorch devices."""
 
 import os
+import platform
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anydepth.errors import UserError
@@ -16,6 +18,16 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows do not have it
         return os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The model of the processor; on Linux platform.processor() does not know it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 def choose_device(name: str) -> "torch.device":

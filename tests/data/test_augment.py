@@ -9,7 +9,7 @@ from anydepth.config import AugmentConfig, DataConfig
 from anydepth.data.augment import CHANGES, AugmentedStore, Augmenter, augment
 from anydepth.data.batching import BatchStream
 from anydepth.data.shards import PairEncoder, PairStore, StoreWriter
-from anydepth.data.tokenizer import Tokenizer
+from anydepth.data.tokenizer import Tokenizer, TokenizerOptions
 from anydepth.errors import UserError
 
 LANGUAGES = ("pt", "en")
@@ -110,7 +110,7 @@ def test_shares_of_the_pairs_others_in_each_epoch():
 @pytest.fixture
 def tokenizer() -> Tokenizer:
     text = [side for _ in range(30) for pair in (PAIR, OTHER) for side in (*pair, pair[0].upper(), pair[1].upper())]
-    return Tokenizer.train(iter(text), 310, sample=1000, byte_fallback=True, seed=1, required="0123456789")
+    return Tokenizer.train(iter(text), TokenizerOptions(310, sample=1000, required="0123456789"), seed=1)
 
 
 @pytest.fixture
@@ -157,11 +157,11 @@ def test_batches_are_planned_by_the_lengths_after_the_change(stored, tokenizer):
 def test_the_vocabulary_has_required_characters_and_single_digits():
     text = ["o gato viu 1234 gatos", "uma casa tem 12 portas", "ele leu 34 livros ontem"] * 50
     tokenizer = Tokenizer.train(
-        iter(text), 290, sample=100, byte_fallback=True, seed=1, required="%€Z", split_digits=True
+        iter(text), TokenizerOptions(290, sample=100, required="%€Z", split_digits=True), seed=1
     )
     pieces = tokenizer.pieces(tokenizer.encode("1234 %€Z"))
     assert [piece for piece in pieces if piece != "▁"] == ["1", "2", "3", "4", "%", "€", "Z"]
-    plain = Tokenizer.train(iter(text), 285, sample=100, byte_fallback=True, seed=1)
+    plain = Tokenizer.train(iter(text), TokenizerOptions(285, sample=100), seed=1)
     assert any(piece.startswith("<0x") for piece in plain.pieces(plain.encode("€")))
 
 

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from anydepth.data import Batch, BatchStream, PairStore, StoreWriter, make_batch, plan_epoch
+from anydepth.data import Batch, BatchStream, PairStore, plan_epoch
+from anydepth.data.batching import make_batch
+from anydepth.data.shards import StoreWriter
 
 
 def random_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,5 @@
 from anydepth.config import CorpusConfig, DataConfig
-from anydepth.data import Cleaner, CleaningCounts
+from anydepth.data.cleaning import Cleaner, CleaningCounts
 
 
 def config(**keys) -> DataConfig:

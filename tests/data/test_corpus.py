@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anydepth.config import CorpusConfig
-from anydepth.data import decode_lines, read_lines, read_pairs
+from anydepth.data.corpus import decode_lines, read_lines, read_pairs
 from anydepth.errors import UserError
 
 

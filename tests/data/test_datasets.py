@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from anydepth.data import datasets as module
-from anydepth.data import fetch, read_lines
-from anydepth.data.corpus import read_labelled
-from anydepth.data.datasets import MODEL_FILES, MiniLM
+from anydepth.data.corpus import read_labelled, read_lines
+from anydepth.data.datasets import MODEL_FILES, MiniLM, fetch
 from anydepth.data.packages import Package
 from anydepth.data.reviews import MovieReviews, split_labelled
 from anydepth.errors import UserError

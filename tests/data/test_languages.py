@@ -9,7 +9,9 @@ from test_prepare import NUMBERS, counting_pairs, lines, tsv
 
 from anydepth.config import CorpusConfig, DataConfig, PairConfig
 from anydepth.config.reading import read_recipe
-from anydepth.data import MASK, Prepared, Tokenizer, prepare, read_pairs
+from anydepth.data import Prepared, Tokenizer, prepare
+from anydepth.data.corpus import read_pairs
+from anydepth.data.tokenizer import MASK
 from anydepth.errors import UserError
 
 NUMEROS = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from anydepth.data import Batch, BatchStream, MaskedStream, PairStore, StoreWriter, Tokenizer, mask_batch
+from anydepth.data import Batch, BatchStream, MaskedStream, PairStore, Tokenizer
+from anydepth.data.masking import mask_batch
+from anydepth.data.shards import StoreWriter
 from anydepth.rng import keyed_uniform
 
 MASK_ID, VOCABULARY = 4, 50

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from anydepth.data import BatchStream, PairStore, PairStream, StoreWriter
+from anydepth.data import BatchStream, PairStore, PairStream
 from anydepth.data.batching import turns_by_size
+from anydepth.data.shards import StoreWriter
 
 
 def write_store(folder, name: str, lengths: list[int], first: int) -> PairStore:

@@ -5,8 +5,8 @@ import json
 import pytest
 from made_checkpoints import BERT_VOCABULARY, TEXTS, TOKENIZERS, bert_tokenizer, make_json, roberta_tokenizer
 
-from anydepth.data import MASK, Tokenizer
-from anydepth.data.tokenizer import PretrainedTokenizer, renumber
+from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import MASK, PretrainedTokenizer, renumber
 from anydepth.data.words import sentencepiece_surfaces, suffix_surfaces
 from anydepth.errors import UserError
 

@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from anydepth.data import HoldOut, split_pairs
+from anydepth.data.split import HoldOut, split_pairs
 from anydepth.errors import UserError
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from anydepth.data import PairStore, StoreWriter
+from anydepth.data import PairStore
+from anydepth.data.shards import StoreWriter
 from anydepth.errors import UserError
 
 PAIRS = [([4, 5, 6], [7]), ([], [8, 9]), ([10], [11, 12, 13, 14])]

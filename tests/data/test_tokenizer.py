@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.errors import UserError
 
 WORDS = [
@@ -22,7 +23,9 @@ def sentences(count: int = 2000) -> list[str]:
 
 
 def train(vocabulary: int = 300, sample: int = 10_000, byte_fallback: bool = True) -> Tokenizer:
-    return Tokenizer.train(iter(sentences()), vocabulary, sample=sample, byte_fallback=byte_fallback, seed=5)
+    return Tokenizer.train(
+        iter(sentences()), TokenizerOptions(vocabulary, sample=sample, byte_fallback=byte_fallback), seed=5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def test_too_small_a_vocabulary():
 
 def test_no_sentences():
     with pytest.raises(UserError, match="no sentence"):
-        Tokenizer.train(iter([]), 300, sample=10, byte_fallback=True, seed=1)
+        Tokenizer.train(iter([]), TokenizerOptions(300, sample=10), seed=1)
 
 
 def test_without_bytes_unknown_characters_are_unknown():
@@ -115,7 +118,7 @@ def test_without_bytes_unknown_characters_are_unknown():
 def test_symbols_follow_the_specials_and_never_come_from_text():
     symbols = ["<2es>", "<2pt-BR>", "<mask>"]
     with_them = [sentence + " <2es> <mask>" for sentence in sentences()]
-    tokenizer = Tokenizer.train(iter(with_them), 310, sample=10_000, byte_fallback=True, seed=5, symbols=symbols)
+    tokenizer = Tokenizer.train(iter(with_them), TokenizerOptions(310, sample=10_000, symbols=symbols), seed=5)
     assert [tokenizer.symbol_id(symbol) for symbol in symbols] == [4, 5, 6]
     assert not {4, 5, 6} & set(tokenizer.encode("<2es> that <mask><2pt-BR> ▁<2es>▁"))
     assert tokenizer.decode([4, *tokenizer.encode("that mine"), 6, 5]) == "that mine"
@@ -126,6 +129,6 @@ def test_symbols_follow_the_specials_and_never_come_from_text():
 
 
 def test_without_symbols_the_bytes_stay_as_they_were():
-    explicit = Tokenizer.train(iter(sentences()), 300, sample=10_000, byte_fallback=True, seed=5, symbols=())
+    explicit = Tokenizer.train(iter(sentences()), TokenizerOptions(300, sample=10_000, symbols=()), seed=5)
     assert explicit.to_bytes() == train().to_bytes()
     assert explicit.symbol_id("<mask>") is None

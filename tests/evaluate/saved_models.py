@@ -9,6 +9,7 @@ from rich.console import Console
 from anydepth.artifact import model as artifact
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -22,7 +23,7 @@ def save_model(folder: Path, layers: int, menu: DepthMenu | None = None) -> Tran
     """By default good at every prefix."""
     torch.manual_seed(layers)
     config = ModelConfig(width=16, heads=2, ffn=32, encoder_layers=layers, decoder_layers=layers, max_length=64)
-    tokenizer = Tokenizer.train(iter(SOURCES * 20), 280, sample=1000, byte_fallback=True, seed=1)
+    tokenizer = Tokenizer.train(iter(SOURCES * 20), TokenizerOptions(280, sample=1000), seed=1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = menu or DepthMenu.every_prefix(layers, layers)

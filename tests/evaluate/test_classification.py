@@ -15,6 +15,7 @@ from anydepth.artifact.card import model_card
 from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.classification import (
@@ -214,7 +215,7 @@ def test_at_full_depth_a_text_is_cut_at_the_same_place(by_mi_run):
 
 def test_words_that_share_a_sub_word_are_all_explained():
     lines = ["well... good...", "a film... dull..."]
-    tokenizer = Tokenizer.train(iter(lines * 50), 275, sample=1000, byte_fallback=True, seed=1)
+    tokenizer = Tokenizer.train(iter(lines * 50), TokenizerOptions(275, sample=1000), seed=1)
     assert any(piece.strip("▁") == "..." for piece in tokenizer.pieces(tokenizer.encode(lines[0])))
     torch.manual_seed(1)
     config = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=0, max_length=64)

@@ -1,3 +1,4 @@
+import logging
 import math
 import random
 import shutil
@@ -98,11 +99,15 @@ def test_a_time_rounded_up_is_enough():
 # which depth
 
 
-def selector(budget, said=None):
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "anydepth")
+    return caplog
+
+
+def selector(budget):
     costs = {"1-1": LengthCost(0.001, 0.0001), "2-1": LengthCost(0.002, 0.0002), "2-2": LengthCost(0.004, 0.0004)}
-    return BudgetSelector(
-        costs, {"1-1": 20.0, "2-1": 25.0, "2-2": 30.0}, budget, said.append if said is not None else None
-    )
+    return BudgetSelector(costs, {"1-1": 20.0, "2-1": 25.0, "2-2": 30.0}, budget)
 
 
 @pytest.mark.parametrize(("budget", "depth"), [(0.0021, "1-1"), (0.0041, "2-1"), (0.0079, "2-1"), (0.0081, "2-2")])
@@ -125,11 +130,11 @@ def test_a_slower_depth_must_be_better():
     assert BudgetSelector(costs, {"2-2": 25.0, "1-2": 25.0, "1-1": 25.0}, 1.0).choose([SHORT]) == ["1-1"]
 
 
-def test_it_says_which_depth_when_that_changes():
-    said = []
-    stream = selector(0.0081, said)
+def test_it_says_which_depth_when_that_changes(log):
+    stream = selector(0.0081)
     for sources in ([SHORT], [SHORT], [LONG], [LONG], [LONG], [SHORT], [LONG]):
         stream.choose(sources)
+    said = log.messages
     assert [line.split(":")[0] for line in said] == ["depth 2-2", "depth 1-1, the fastest", "depth 2-2"]
     assert said[0] == "depth 2-2: expects 8 ms per sentence within 8.1 ms, BLEU 30.0"
     assert "expects 11 ms per sentence, more than the budget of 8.1 ms" in said[1]
@@ -159,13 +164,12 @@ def test_costs_and_qualities_must_be_of_the_same_depths():
 # from a model folder
 
 
-def test_the_calibration_decides_and_the_translator_follows(translator):
+def test_the_calibration_decides_and_the_translator_follows(translator, log):
     calibrate_by_hand(translator)
-    said = []
-    chosen = within_budget(translator, "2.5ms", batch_size=32, say=said.append)
+    chosen = within_budget(translator, "2.5ms", batch_size=32)
     many = TEXTS * 32
     found = translator.translate(many, depth=chosen, batch_size=32)
-    assert said == ["depth 1-2: expects 2 ms per sentence within 2.5 ms, BLEU 25.0 on dev.en"]
+    assert log.messages == ["depth 1-2: expects 2 ms per sentence within 2.5 ms, BLEU 25.0 on dev.en"]
     assert found == translator.translate(many, depth="1-2")
     assert found[:2] == ["the cat sleeps.", ""]
 
@@ -180,12 +184,11 @@ def test_at_batch_1_the_times_at_batch_1_count(translator):
 
 
 @pytest.mark.parametrize(("batch_size", "notes"), [(1, 0), (16, 0), (64, 0), (15, 1), (65, 1)])
-def test_a_note_where_the_batches_are_far_from_those_calibrated(translator, batch_size, notes):
+def test_a_note_where_the_batches_are_far_from_those_calibrated(translator, batch_size, notes, log):
     calibrate_by_hand(translator)
-    said = []
-    within_budget(translator, "1s", batch_size=batch_size, say=said.append)
-    assert len(said) == notes
-    assert all(f"--batch-size {batch_size}" in line for line in said)
+    within_budget(translator, "1s", batch_size=batch_size)
+    assert len(log.messages) == notes
+    assert all(f"--batch-size {batch_size}" in line for line in log.messages)
 
 
 def test_without_any_figures_it_says_how_to_get_them(translator):
@@ -205,7 +208,7 @@ def test_a_calibration_for_another_beam_or_thread_count_does_not_count(translato
         within_budget(translator, "1s", beam=4)
 
 
-def test_times_of_a_sweep_serve_with_a_note(translator):
+def test_times_of_a_sweep_serve_with_a_note(translator, log):
     for name, seconds, bleu in (("1-1", 0.01, 20.0), ("2-1", 0.02, 25.0)):
         translator.menu.measured(name, {"seconds_per_sentence": seconds}, {"bleu": bleu})
     translator.menu.measured_on = {
@@ -215,11 +218,10 @@ def test_times_of_a_sweep_serve_with_a_note(translator):
         "batch_size": 100,
         "reference": "test.en",
     }
-    said = []
-    chosen = within_budget(translator, "40ms", say=said.append)
+    chosen = within_budget(translator, "40ms")
     assert chosen.choose([SHORT, LONG]) == ["2-1", "2-1"]
-    assert "sweep (cpu, threads 8, beam 4, batches of 100)" in said[0]
-    assert "anydepth calibrate" in said[0]
+    assert "sweep (cpu, threads 8, beam 4, batches of 100)" in log.messages[0]
+    assert "anydepth calibrate" in log.messages[0]
     assert chosen.expected == pytest.approx(0.02)
     calibrate_by_hand(translator)
     overridden = within_budget(translator, "40ms", batch_size=1)
@@ -234,23 +236,22 @@ def test_times_of_another_engines_sweep_do_not_serve(translator):
         within_budget(translator, "40ms", batch_size=32)
 
 
-def test_a_few_sentences_go_by_the_usual_lengths():
+def test_a_few_sentences_go_by_the_usual_lengths(log):
     """One long sentence at a terminal, or the last of a file, neither ends the session nor changes the depth."""
     costs = {"1-1": LengthCost(0.0, 0.001), "2-2": LengthCost(0.0, 0.002)}
-    said: list[str] = []
     quality = {"1-1": 20.0, "2-2": 30.0}
-    selector = BudgetSelector(costs, quality, 0.02, said.append, usual_lengths=[8, 10])
+    selector = BudgetSelector(costs, quality, 0.02, usual_lengths=[8, 10])
     assert selector.choose([[5] * 40]) == ["2-2"]
     assert selector.choose([[5] * 3]) == ["2-2"]
-    assert len(said) == 1
+    assert len(log.messages) == 1
     assert selector.choose([[5] * 15] * 20) == ["1-1"] * 20
     with pytest.raises(UserError, match="below the fastest depth"):
         BudgetSelector(costs, quality, 0.005, usual_lengths=[8, 10]).choose([[5, 3]])
 
 
-def test_what_has_begun_is_not_refused():
-    costs, said = {"1-1": LengthCost(0.0, 0.001)}, []
-    selector = BudgetSelector(costs, {"1-1": 20.0}, 0.02, said.append)
+def test_what_has_begun_is_not_refused(log):
+    costs = {"1-1": LengthCost(0.0, 0.001)}
+    selector = BudgetSelector(costs, {"1-1": 20.0}, 0.02)
     selector.has_begun = True  # another selector has chosen so far
     assert selector.choose([[5] * 40] * 20) == ["1-1"] * 20
-    assert "more than the budget" in said[0]
+    assert "more than the budget" in log.messages[0]

@@ -47,7 +47,8 @@ def whole(command, tmp_path_factory):
 def test_it_says_what_it_did_and_equals_translate(toy_run, corpus, whole, tmp_path):
     done = anydepth("distill", toy_run, "--source", corpus[0], "--out", tmp_path / "out", "--keep-all",
                     "--batch-size", 32)  # fmt: skip
-    counts, _usage = done.stderr.decode().splitlines()
+    *progress, counts, _usage = done.stderr.decode().splitlines()
+    assert progress[-1] == "distill: 600 of 600"
     assert counts == "600 read, 600 kept, among them: source empty 2, source too long 1"
     options = ("--beam", 4, "--length-penalty", 1, "--cut-long", "--engine", "torch")
     translated = anydepth("translate", toy_run, *options, stdin=corpus[0].read_bytes()).stdout

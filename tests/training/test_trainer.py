@@ -14,7 +14,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import anydepth
 from anydepth.config.reading import read_recipe
-from anydepth.data import Batch, BatchStream, make_batch, prepare
+from anydepth.data import Batch, BatchStream, prepare
+from anydepth.data.batching import make_batch
 from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer

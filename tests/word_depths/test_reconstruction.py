@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
-from anydepth.data.tokenizer import MASK
+from anydepth.data.tokenizer import MASK, TokenizerOptions
 from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.word_depths import reconstruction
@@ -25,7 +25,7 @@ LAYERS = 3
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(iter(LINES * 20), 286, sample=1000, byte_fallback=True, seed=1, symbols=[MASK])
+    return Tokenizer.train(iter(LINES * 20), TokenizerOptions(286, sample=1000, symbols=[MASK]), seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_text_without_words_has_none(model, tokenizer):
 
 
 def test_without_a_mask_nothing_can_be_hidden(model):
-    plain = Tokenizer.train(iter(LINES * 20), 286, sample=1000, byte_fallback=True, seed=1)
+    plain = Tokenizer.train(iter(LINES * 20), TokenizerOptions(286, sample=1000), seed=1)
     with pytest.raises(UserError, match="does not know <mask>"):
         next(reconstruct(model, plain, read(plain)))
 
@@ -143,7 +143,7 @@ def test_the_lambda_that_was_asked_for_is_in_the_table():
 
 def test_a_word_without_a_sub_word_of_its_own_tells_nothing(model):
     lines = ["well... good...", "a film... dull..."]
-    own = Tokenizer.train(iter(lines * 50), 275, sample=1000, byte_fallback=True, seed=1, symbols=[MASK])
+    own = Tokenizer.train(iter(lines * 50), TokenizerOptions(275, sample=1000, symbols=[MASK]), seed=1)
     assert any(piece.strip("▁") == "..." for piece in own.pieces(own.encode(lines[0])))
     torch.manual_seed(1)
     made = Transformer(model.config, own.vocabulary_size).eval()

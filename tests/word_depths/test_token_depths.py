@@ -5,6 +5,7 @@ import torch
 
 from anydepth.data import Batch, Tokenizer
 from anydepth.data.batching import WHOLE, BatchShare
+from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.errors import UserError
 from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths, text_key
 
@@ -14,7 +15,7 @@ VALUES = {"the": (1.0,), "film": (2.0,), "good": (1.0,), "wonderfully": (3.0,), 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(iter(LINES), 286, sample=1000, byte_fallback=True, seed=1, symbols=["<2fr>"])
+    return Tokenizer.train(iter(LINES), TokenizerOptions(286, sample=1000, symbols=["<2fr>"]), seed=1)
 
 
 @pytest.fixture

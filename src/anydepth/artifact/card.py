@@ -8,48 +8,56 @@ from anydepth.depth import DepthMenu
 
 NO_LANGUAGE = "source"  # what a recipe has that names none
 SHOWN_LABELS = 20
+TRANSLATION, CLASSIFICATION = "translation", "text-classification"
+UNMEASURED_CLASSIFIER = "Not measured yet: `anydepth evaluate` fills in a table."
 
-Pairs = list[tuple[str, str]]
+PairNames = list[tuple[str, str]]  # source and target language
 
 
 def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
     """`record` is the content of config.json."""
     if record.get("labels"):
-        return _classifier_card(record, menu)
-    facts, (source, target), translates = record["facts"], record["languages"], record["model"]["decoder_layers"] > 0
+        language = record["languages"][0]
+        languages = [] if language == NO_LANGUAGE else [language]
+        example = 'from anydepth import Classifier\n\nc = Classifier.load("this folder")\nc.classify("...").label'
+        depths = [_meanings(record, menu), _table(menu, CLASSIFICATION_COLUMNS, UNMEASURED_CLASSIFIER)]
+        summary = _classifier_summary(record)
+        return _card(
+            record["facts"], languages, CLASSIFICATION, "Text classification, any depth", summary, example, depths
+        )
+    (source, target), translates = record["languages"], record["model"]["decoder_layers"] > 0
     pairs = [(pair["source"], pair["target"]) for pair in record.get("pairs", [])]
-    task = "translation" if translates else "fill-mask"
+    task = TRANSLATION if translates else "fill-mask"
     both = pairs or [(source, target)]
-    head = {
-        "language": list(dict.fromkeys(language for pair in both for language in pair[: 2 if translates else 1])),
-        "library_name": "anydepth",
-        "pipeline_tag": task,
-        "tags": [task, "anydepth", "flexible-depth"],
-    }
+    languages = list(dict.fromkeys(language for pair in both for language in pair[: 2 if translates else 1]))
+    title = f"{f'{source} to {target}' if translates else source}, {'any depth' if len(menu) > 1 else 'one depth'}"
+    summary, example = _summary(record, menu, len(pairs)), _example(menu, pairs, task)
+    return _card(record["facts"], languages, task, title, summary, example, _depth_tables(menu, pairs, task))
+
+
+def _card(
+    facts: dict[str, Any], languages: list[str], task: str, title: str, summary: str, example: str, depths: list[str]
+) -> str:
+    head: dict[str, Any] = {"language": languages} if languages else {}
+    head |= {"library_name": "anydepth", "pipeline_tag": task, "tags": [task, "anydepth", "flexible-depth"]}
     if facts.get("license"):
         head["license"] = facts["license"]
+    data = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
+    recipe = yaml.safe_dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {f'{source} to {target}' if translates else source}, {'any depth' if len(menu) > 1 else 'one depth'}",
-        _summary(record, menu, len(pairs)),
-        *_about(facts),
-        f"```python\n{_example(menu, pairs, task)}\n```",
+        f"# {title}",
+        summary,
+        *([facts["about"]["text"]] if "about" in facts else []),
+        f"```python\n{example}\n```",
         "## Depths",
-        *_depth_tables(menu, pairs, task),
-        *_data_and_recipe(facts),
+        *depths,
+        "## Data",
+        "\n".join(data) or "Not recorded.",
+        "## Recipe",
+        f"```yaml\n{recipe}```",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _about(facts: dict[str, Any]) -> list[str]:
-    """What whoever trained it wants people to know."""
-    return [facts["about"]["text"]] if "about" in facts else []
-
-
-def _data_and_recipe(facts: dict[str, Any]) -> list[str]:
-    """What every card ends with."""
-    recipe = yaml.safe_dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
-    return ["## Data", _data(facts), "## Recipe", f"```yaml\n{recipe}```"]
 
 
 def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
@@ -66,8 +74,8 @@ def _summary(record: dict[str, Any], menu: DepthMenu, pairs: int) -> str:
     )
 
 
-def _example(menu: DepthMenu, pairs: Pairs, task: str) -> str:
-    if task != "translation":
+def _example(menu: DepthMenu, pairs: PairNames, task: str) -> str:
+    if task != TRANSLATION:
         return 'from anydepth.artifact.model import load_model\n\nencoder = load_model("this folder").model'
     chosen = ""
     if len(pairs) > 1:
@@ -80,10 +88,10 @@ def _example(menu: DepthMenu, pairs: Pairs, task: str) -> str:
     )
 
 
-def _depth_tables(menu: DepthMenu, pairs: Pairs, task: str) -> list[str]:
+def _depth_tables(menu: DepthMenu, pairs: PairNames, task: str) -> list[str]:
     """A table for each pair of several; one for them all where it was measured, as it may be where they share a
     target language."""
-    if task != "translation":
+    if task != TRANSLATION:
         return [f"{', '.join(menu.names)}; `anydepth perplexity` measures them."]
     if len(pairs) < 2:
         return [_depth_table(menu)]
@@ -93,14 +101,14 @@ def _depth_tables(menu: DepthMenu, pairs: Pairs, task: str) -> list[str]:
     return tables
 
 
-Column = tuple[str, str, float, str]  # title, key of the figure, times what it is shown, and how
-TRANSLATION_COLUMNS: tuple[Column, ...] = (
+CardColumn = tuple[str, str, float, str]  # title, key of the figure, times what it is shown, and how
+TRANSLATION_COLUMNS: tuple[CardColumn, ...] = (
     ("BLEU", "bleu", 1, ".1f"),
     ("chrF", "chrf", 1, ".1f"),
     ("ms per sentence", "seconds_per_sentence", 1000, ".1f"),
     ("parameters", "parameters", 1e-6, ".2f"),
 )
-CLASSIFICATION_COLUMNS: tuple[Column, ...] = (
+CLASSIFICATION_COLUMNS: tuple[CardColumn, ...] = (
     ("accuracy", "accuracy", 1, ".2f"),
     ("mean depth", "depth", 1, ".2f"),
     ("ms per text", "seconds_per_text", 1000, ".2f"),
@@ -109,7 +117,7 @@ CLASSIFICATION_COLUMNS: tuple[Column, ...] = (
 UNITS = {"accuracy": " %", "parameters": " M"}
 
 
-def _table(menu: DepthMenu, columns: tuple[Column, ...], otherwise: str) -> str:
+def _table(menu: DepthMenu, columns: tuple[CardColumn, ...], otherwise: str) -> str:
     """The depths that have all of these figures, or what to say if none has."""
     rows = [(entry.name, entry.quality | entry.cost) for entry in menu]
     measured = [(name, figures) for name, figures in rows if all(key in figures for _, key, _, _ in columns)]
@@ -120,54 +128,26 @@ def _table(menu: DepthMenu, columns: tuple[Column, ...], otherwise: str) -> str:
     for name, figures in measured:
         cells = (f"{times * figures[key]:{shown}}{UNITS.get(key, '')}" for _, key, times, shown in columns)
         lines.append(f"| {' | '.join((name, *cells))} |")
-    return "\n".join(lines) + f"\n\nMeasured on {_measured_on(menu)}."
+    on = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in menu.measured_on.items())
+    return "\n".join(lines) + f"\n\nMeasured on {on}."
 
 
 def _depth_table(menu: DepthMenu) -> str:
-    names = ", ".join(menu.names)
-    return _table(
-        menu,
-        TRANSLATION_COLUMNS,
-        f"{names} (encoder-decoder). Not measured yet: `anydepth sweep` fills in this table.",
-    )
+    unmeasured = f"{', '.join(menu.names)} (encoder-decoder). Not measured yet: `anydepth sweep` fills in this table."
+    return _table(menu, TRANSLATION_COLUMNS, unmeasured)
 
 
-def _data(facts: dict[str, Any]) -> str:
-    rows = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
-    return "\n".join(rows) or "Not recorded."
-
-
-def _classifier_card(record: dict[str, Any], menu: DepthMenu) -> str:
-    facts, labels, model = record["facts"], record["labels"], record["model"]
-    head: dict[str, Any] = {
-        **({} if record["languages"][0] == NO_LANGUAGE else {"language": [record["languages"][0]]}),
-        "library_name": "anydepth",
-        "pipeline_tag": "text-classification",
-        "tags": ["text-classification", "anydepth", "flexible-depth"],
-        **({"license": facts["license"]} if facts.get("license") else {}),
-    }
+def _classifier_summary(record: dict[str, Any]) -> str:
+    labels, model = record["labels"], record["model"]
     more = f" and {len(labels) - SHOWN_LABELS:,} more" if len(labels) > SHOWN_LABELS else ""
-    summary = (
+    return (
         f"One Transformer of {model['encoder_layers']} encoder layers, width {model['width']}, vocabulary "
         f"{record['vocabulary']:,}. It classifies texts under {len(labels)} label{'s' if len(labels) > 1 else ''}: "
         f"{', '.join(labels[:SHOWN_LABELS])}{more}."
     )
-    example = 'from anydepth import Classifier\n\nc = Classifier.load("this folder")\nc.classify("...").label'
-    parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        "# Text classification, any depth",
-        summary,
-        *_about(facts),
-        f"```python\n{example}\n```",
-        "## Depths",
-        *_meanings(record, menu),
-        _accuracy_table(menu),
-        *_data_and_recipe(facts),
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
-def _meanings(record: dict[str, Any], menu: DepthMenu) -> list[str]:
+def _meanings(record: dict[str, Any], menu: DepthMenu) -> str:
     """What the depths are."""
     lines = []
     for entry in menu:
@@ -179,12 +159,4 @@ def _meanings(record: dict[str, Any], menu: DepthMenu) -> list[str]:
         else:
             how = f"each word runs as many of the {layers} layers as the model says after the first of them."
         lines.append(f"- {entry.name}: {how}")
-    return ["\n".join(lines)]
-
-
-def _accuracy_table(menu: DepthMenu) -> str:
-    return _table(menu, CLASSIFICATION_COLUMNS, "Not measured yet: `anydepth evaluate` fills in a table.")
-
-
-def _measured_on(menu: DepthMenu) -> str:
-    return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in menu.measured_on.items())
+    return "\n".join(lines)

@@ -73,14 +73,10 @@ def load_classifier(
     model: Path, device: str, threads: int | None, word_depths: Path | None = None, depth: str | None = None
 ) -> "Classifier":
     """With another table of word depths if one is given, for use at `depth`."""
-    import torch
-
     from anydepth.infer.classifier import Classifier
     from anydepth.word_depths.table import WordDepths
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    classifier = Classifier.load(model, device=device)
+    classifier = Classifier.load(model, device=device, threads=threads)
     if word_depths is not None:
         return classifier.with_word_depths(WordDepths.load(word_depths), depth)
     return classifier

@@ -1,12 +1,11 @@
 """`anydepth info`: what is in a model folder."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from anydepth.artifact import bundled_model
 from anydepth.cli.options import ModelOrBundled, results
@@ -14,6 +13,7 @@ from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.artifact.model import LoadedModel
+    from anydepth.evaluate.report import Table
 
 SIDES = ("encoder", "decoder")
 
@@ -24,15 +24,20 @@ def info(
 ) -> None:
     """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
     from anydepth.artifact.model import load_model
+    from anydepth.evaluate.render import print_table
 
     found = load_model(bundled_model() if model is None else model)
-    facts = _classifier_facts(found) if found.kind == "classifier" else translator_facts(found)
+    classifies = found.kind == "classifier"
+    facts = _classifier_facts(found) if classifies else translator_facts(found)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
-    elif found.kind == "classifier":
-        _print_classifier(facts, results())
-    else:
-        _print(facts, results())
+        return
+    rows = _classifier_rows(facts) if classifies else _rows(facts)
+    width, console = max(map(len, rows)), results()
+    for name, value in rows.items():
+        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+    console.print()
+    print_table(_classifier_depths(facts) if classifies else _depths(facts), console)
 
 
 def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
@@ -43,7 +48,11 @@ def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
     return {
         "folder": str(folder),
         "languages": list(loaded.languages) if loaded.kind == "translator" else [loaded.languages[0]],
-        "pairs": {one.pair: _facts_of_pair(one) for one in views if one.pair is not None},
+        "pairs": {
+            one.pair: {"default_depth": one.menu.default.name, "measured_on": one.menu.measured_on}
+            for one in views
+            if one.pair is not None
+        },
         "vocabulary": loaded.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "residual", "share_embeddings", "max_length"}),
         "encoder_weights": _numbered(config.encoder_pattern),
@@ -64,10 +73,6 @@ def _views(loaded: "LoadedModel") -> "list[LoadedModel]":
         return [loaded]
     whole = [loaded] if loaded.menu.measured_on and not loaded.must_choose else []
     return [*whole, *(loaded.choose_pair(pair.source, pair.target) for pair in loaded.pairs)]
-
-
-def _facts_of_pair(loaded: "LoadedModel") -> dict[str, Any]:
-    return {"default_depth": loaded.menu.default.name, "measured_on": loaded.menu.measured_on}
 
 
 def _depth(loaded: "LoadedModel", name: str) -> dict[str, Any]:
@@ -98,23 +103,21 @@ def _selector(loaded: "LoadedModel") -> dict[str, Any] | None:
     return {"kind": selector.kind, "threshold": selector.threshold, "points": points}
 
 
-def _print(facts: dict[str, Any], console: Console) -> None:
-    _print_rows(_rows(facts), console)
-    of_pairs = ["pair"] if facts["pairs"] else []
-    figures = ["BLEU", "chrF", "ms/sentence"] if _translates(facts) else []
-    which = ["layers"] if any(map(_is_chosen, facts["depths"])) else []
-    rows = [
-        [
-            *(one.get(key, "") for key in of_pairs),
-            one["depth"],
-            *(_which_layers(one, facts) for _ in which),
-            f"{one['parameters']:,}",
-            _megabytes(one["bytes"]),
-            *(_figures(one) if figures else ()),
-        ]
-        for one in facts["depths"]
-    ]
-    _print_depths([*of_pairs, "depth", *which, "parameters", "MB", *figures], rows, console)
+def _depths(facts: dict[str, Any]) -> "Table":
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "pair": lambda one: one.get("pair", ""),
+        "depth": lambda one: one["depth"],
+        "layers": lambda one: _which_layers(one, facts),
+        "parameters": lambda one: f"{one['parameters']:,}",
+        "MB": lambda one: _megabytes(one["bytes"]),
+        "BLEU": lambda one: _figure(one["bleu"], 1),
+        "chrF": lambda one: _figure(one["chrf"], 1),
+        "ms/sentence": lambda one: _figure(one["seconds_per_sentence"], 1, 1000),
+    }
+    unused = set() if facts["pairs"] else {"pair"}
+    unused |= set() if _translates(facts) else {"BLEU", "chrF", "ms/sentence"}
+    unused |= set() if any(map(_is_chosen, facts["depths"])) else {"layers"}
+    return _table({title: show for title, show in columns.items() if title not in unused}, facts["depths"])
 
 
 def _is_chosen(depth: dict[str, Any]) -> bool:
@@ -141,7 +144,7 @@ def _translates(facts: dict[str, Any]) -> bool:
 def _rows(facts: dict[str, Any]) -> dict[str, str]:
     one_language = not _translates(facts) and not any("," in name for name in facts["languages"])
     embeddings = {"all": "one matrix", "target": "target and output share one", "none": "three matrices"}
-    return {
+    rows = {
         "model": facts["folder"],
         "language" if one_language else "languages": " to ".join(facts["languages"]),
         **({"pairs": ", ".join(facts["pairs"])} if facts["pairs"] else {}),
@@ -152,13 +155,11 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
         "decoder": _layers_in_words(facts["decoder_weights"]),
         **_size_rows(facts),
         "depths": f"{len(facts['depths'])}; by default {_defaults(facts)}",
-        **(_rows_of_figures(facts) if _translates(facts) else {"measured": "not here; `anydepth perplexity` does it"}),
     }
-
-
-def _rows_of_figures(facts: dict[str, Any]) -> dict[str, str]:
-    return {
-        **_measured_rows(facts),
+    if not _translates(facts):
+        return rows | {"measured": "not here; `anydepth perplexity` does it"}
+    rows |= _measured_rows(facts)
+    return rows | {
         "selector": _kind(facts["selector"], facts["why_no_selector"]),
         "calibration": _calibrations(facts["calibrations"]),
     }
@@ -214,13 +215,8 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
     )
 
 
-def _figures(depth: dict[str, Any]) -> list[str]:
-    seconds = depth["seconds_per_sentence"]
-    return [_figure(value) for value in (depth["bleu"], depth["chrf"], None if seconds is None else 1000 * seconds)]
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _figure(value: float | None, places: int, times: float = 1) -> str:
+    return "" if value is None else f"{times * value:.{places}f}"
 
 
 def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
@@ -260,15 +256,16 @@ def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
     }
 
 
-def _print_classifier(facts: dict[str, Any], console: Console) -> None:
-    _print_rows(_classifier_rows(facts), console)
-    rows = []
-    for one in facts["depths"]:
-        seconds = one["seconds_per_text"]
-        figures = (one["accuracy"], one["mean_depth"], None if seconds is None else 1000 * seconds)
-        shown = ("" if figure is None else f"{figure:.2f}" for figure in figures)
-        rows.append([one["depth"], f"{one['parameters']:,}", _megabytes(one["bytes"]), *shown])
-    _print_depths(["depth", "parameters", "MB", "accuracy", "mean depth", "ms/text"], rows, console)
+def _classifier_depths(facts: dict[str, Any]) -> "Table":
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "depth": lambda one: one["depth"],
+        "parameters": lambda one: f"{one['parameters']:,}",
+        "MB": lambda one: _megabytes(one["bytes"]),
+        "accuracy": lambda one: _figure(one["accuracy"], 2),
+        "mean depth": lambda one: _figure(one["mean_depth"], 2),
+        "ms/text": lambda one: _figure(one["seconds_per_text"], 2, 1000),
+    }
+    return _table(columns, facts["depths"])
 
 
 def _classifier_rows(facts: dict[str, Any]) -> dict[str, str]:
@@ -323,19 +320,12 @@ def _numbered(pattern: Iterable[int]) -> list[int]:
     return [index + 1 for index in pattern]
 
 
-def _print_depths(names: list[str], rows: list[list[str]], console: Console) -> None:
-    from anydepth.evaluate.render import print_table
+def _table(columns: dict[str, Callable[[dict[str, Any]], str]], depths: list[dict[str, Any]]) -> "Table":
     from anydepth.evaluate.report import Column, Table
 
-    first, *others = names
-    print_table(Table([Column(first, align="left"), *map(Column, others)], rows), console)
-
-
-def _print_rows(rows: dict[str, str], console: Console) -> None:
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
-    console.print()
+    first, *others = columns
+    rows = [[show(one) for show in columns.values()] for one in depths]
+    return Table([Column(first, align="left"), *map(Column, others)], rows)
 
 
 def _layers_in_words(weights: list[int]) -> str:

@@ -20,17 +20,15 @@ def perplexity(
     threads: Threads = None,
 ) -> None:
     """Measure every depth of an encoder alone: how well it predicts subwords that are hidden from it."""
-    import torch
-
     from anydepth.artifact.model import load_model
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth
     from anydepth.evaluate.render import print_table
     from anydepth.evaluate.report import Column, Table
+    from anydepth.infer.text_model import set_threads
 
     texts = list(read_lines(text))
-    if threads is not None:
-        torch.set_num_threads(threads)
+    set_threads(threads)
     loaded = load_model(model, device).choose_pair(from_language)
     hidden, found = perplexity_every_depth(
         loaded, texts, split_names(depths), masked=masked, seed=seed, cut_long=cut_long

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
@@ -112,7 +112,7 @@ def translate(
     found = translator.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
         chunk=1 if at_a_terminal else 2048,
-        depth=_choose_depth(translator, depth, budget, threshold, beam, together, stderr.print),
+        depth=_choose_depth(translator, depth, budget, threshold, beam, together),
         beam=beam,
         nbest=nbest,
         length_penalty=length_penalty,
@@ -145,7 +145,6 @@ def _choose_depth(
     threshold: float | None,
     beam: int,
     batch_size: int,
-    say: Callable[[str], None],
 ) -> "Depth":
     """What picks the depth: a name, the model's selector, or a budget."""
     from anydepth.infer.options import AUTO
@@ -159,9 +158,9 @@ def _choose_depth(
         raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
     if depth == AUTO and translator.selector is not None:
         if budget is not None:
-            fixed = within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
-            return AutoWithinBudget(translator.selector, fixed, say)
+            fixed = within_budget(translator, budget, beam=beam, batch_size=batch_size)
+            return AutoWithinBudget(translator.selector, fixed)
         return translator.selector if threshold is None else translator.selector.with_threshold(threshold)
     if budget is not None and depth is None:
-        return within_budget(translator, budget, beam=beam, batch_size=batch_size, say=say)
+        return within_budget(translator, budget, beam=beam, batch_size=batch_size)
     return depth

@@ -22,7 +22,7 @@ from anydepth.data.corpus import Pair
 from anydepth.data.decontamination import decontaminate
 from anydepth.data.parts import PairCorpus, clean_part, file_prefix, list_labels, read_back, watched
 from anydepth.data.shards import PairEncoder, PairStore, encode_part
-from anydepth.data.tokenizer import MASK, Tokenizer, sample_sentences
+from anydepth.data.tokenizer import MASK, Tokenizer, TokenizerOptions, sample_sentences
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, file_sha256, read_json
 
@@ -149,17 +149,17 @@ def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | 
 
 
 def _train_tokenizer(config: DataConfig, parts: Sequence[PairCorpus], work: Path, seed: int) -> Tokenizer:
-    return Tokenizer.train(
-        watched("sentences for the vocabulary", _sentences(config, parts, work, seed)),
+    options = TokenizerOptions(
         config.vocabulary,
-        sample=config.vocabulary_sample,
-        byte_fallback=config.byte_fallback,
-        seed=seed,
-        symbols=_symbols(config),
-        coverage=config.character_coverage,
-        required=config.required_characters,
-        split_digits=config.split_digits,
+        config.vocabulary_sample,
+        config.byte_fallback,
+        _symbols(config),
+        config.character_coverage,
+        config.required_characters,
+        config.split_digits,
     )
+    sentences = watched("sentences for the vocabulary", _sentences(config, parts, work, seed))
+    return Tokenizer.train(sentences, options, seed)
 
 
 def _sentences(config: DataConfig, parts: Sequence[PairCorpus], work: Path, seed: int) -> Iterator[str]:

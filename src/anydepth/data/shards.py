@@ -90,7 +90,7 @@ class StoreWriter:
         self.close()
 
 
-class Side:
+class ShardSide:
     """The sentences of one side of a shard."""
 
     def __init__(self, folder: Path, name: str, side: str) -> None:
@@ -115,7 +115,7 @@ class PairStore:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._shards = [
-            (Side(folder, one, "source"), Side(folder, one, "target")) for one in _shard_names(folder, name)
+            (ShardSide(folder, one, "source"), ShardSide(folder, one, "target")) for one in _shard_names(folder, name)
         ]
         if any(len(source) != len(target) for source, target in self._shards):
             raise _damaged(folder)
@@ -245,8 +245,7 @@ class Shard:
 def encode_part(part: PairCorpus, encoding: PairEncoder, folder: Path) -> None:
     """Write the tokens to train on, and the text to validate with."""
     shards, kept = list(_shards(part, folder)), dict.fromkeys(part.files, 0)
-    total = sum(shard.pairs for shard in shards)
-    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", total) as advance:
+    with progress_bar(f"encoded {part.items} of the {part.training_corpus}", None) as advance:
         for shard, counts in zip(shards, _encode_shards(shards, encoding), strict=True):
             kept[shard.text] += counts.kept
             part.train_counts.drop(empty=counts.empty, too_long=counts.too_long)

@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -32,6 +33,23 @@ COVERAGE_WITH_BYTES = 0.9999
 SPECIAL_NAMES = (("[PAD]", "<pad>"), ("[UNK]", "<unk>"), ("[CLS]", "<s>"), ("[SEP]", "</s>"))
 MASK_NAMES = ("[MASK]", MASK)
 CHECKPOINT_ADVICE = "take a checkpoint of the BERT family with its tokenizer.json"
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """How to train one, from at most `sample` sentences.
+
+    A share of `coverage` of the characters, and those `required`, have pieces of their own. `symbols` are pieces that
+    no text is ever split into and that leave no trace in decoded text.
+    """
+
+    vocabulary: int
+    sample: int
+    byte_fallback: bool = True
+    symbols: Sequence[str] = ()
+    coverage: float | None = None
+    required: str = ""
+    split_digits: bool = False
 
 
 class Tokenizer:
@@ -75,37 +93,26 @@ class Tokenizer:
     def train(
         cls,
         sentences: Iterator[str],
-        vocabulary: int,
-        *,
-        sample: int,
-        byte_fallback: bool,
+        options: TokenizerOptions,
         seed: int,
-        symbols: Sequence[str] = (),
-        coverage: float | None = None,
-        required: str = "",
-        split_digits: bool = False,
     ) -> "Tokenizer":
-        """Learn `vocabulary` pieces from at most `sample` sentences; the same input gives the same bytes.
-
-        A share of `coverage` of the characters, and those `required`, have pieces of their own.
-        `symbols` are pieces that no text is ever split into and that leave no trace in decoded text.
-        """
+        """Learn the pieces of a sentencepiece model; the same input gives the same bytes."""
         # Sentencepiece could sample too, but differently in every process.
-        chosen = sample_sentences(sentences, sample, seed, CHARACTERS)
-        options: dict[str, Any] = {"control_symbols": list(symbols)} if symbols else {}
-        if required:
-            options["required_chars"] = "".join(sorted(set(required)))
-        if split_digits:
-            options["split_digits"] = True
+        chosen = sample_sentences(sentences, options.sample, seed, CHARACTERS)
+        unusual: dict[str, Any] = {"control_symbols": list(options.symbols)} if options.symbols else {}
+        if options.required:
+            unusual["required_chars"] = "".join(sorted(set(options.required)))
+        if options.split_digits:
+            unusual["split_digits"] = True
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(chosen),
                 model_writer=model,
                 model_type="unigram",
-                vocab_size=vocabulary,
-                character_coverage=coverage or (COVERAGE_WITH_BYTES if byte_fallback else 1.0),
-                byte_fallback=byte_fallback,
+                vocab_size=options.vocabulary,
+                character_coverage=options.coverage or (COVERAGE_WITH_BYTES if options.byte_fallback else 1.0),
+                byte_fallback=options.byte_fallback,
                 normalization_rule_name="nmt_nfkc",
                 max_sentence_length=LONGEST_LINE_IN_BYTES,
                 pad_id=cls.PAD,
@@ -114,10 +121,10 @@ class Tokenizer:
                 eos_id=cls.EOS,
                 num_threads=TRAINING_THREADS,
                 minloglevel=2,
-                **options,
+                **unusual,
             )
         except RuntimeError as error:
-            raise _explain(str(error), vocabulary) from error
+            raise _explain(str(error), options.vocabulary) from error
         return cls(model.getvalue())
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -52,8 +52,8 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-class Engine(Protocol):
-    """Runs a model that translates."""
+class AnyEngine(Protocol):
+    """What engines of all kinds say of themselves."""
 
     @property
     def name(self) -> str:
@@ -66,6 +66,10 @@ class Engine(Protocol):
     @property
     def threads(self) -> int:
         """Cores that it uses at once."""
+
+
+class Engine(AnyEngine, Protocol):
+    """Runs a model that translates."""
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         """Get ready to run these, or refuse those that it cannot run."""
@@ -87,17 +91,8 @@ class Classified(NamedTuple):
     depths: NDArray[np.int64]
 
 
-class ClassifierEngine(Protocol):
+class ClassifierEngine(AnyEngine, Protocol):
     """Runs a model that classifies."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def compute_type(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
 
     def classify(
         self, sub: SubNetwork, sources: list[list[int]], token_depths: TokenDepths | None, halting_scale: float = 1.0

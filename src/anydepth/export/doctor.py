@@ -15,7 +15,7 @@ import torch
 
 from anydepth import __version__
 from anydepth.artifact import bundled_model
-from anydepth.device import cores
+from anydepth.device import cores, processor
 from anydepth.engines.native import kernels
 from anydepth.errors import UserError
 
@@ -72,7 +72,7 @@ def _machine(found: Findings) -> None:
     usable, there = cores(), os.cpu_count() or 1
     quota = _quota()
     facts = {
-        "processor": _processor(),
+        "processor": processor() or platform.machine(),
         "cores": f"{usable} of {there} may be used" if usable < there else str(there),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "torch threads": str(torch.get_num_threads()),
@@ -198,16 +198,6 @@ def _version(package: str) -> str:
         return version(package.replace("_", "-"))
     except PackageNotFoundError:
         return "missing"
-
-
-def _processor() -> str:
-    try:
-        names = [
-            line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("model name")
-        ]
-        return names[0].partition(":")[2].strip()
-    except (OSError, IndexError):
-        return platform.processor() or platform.machine()
 
 
 def _memory() -> str:

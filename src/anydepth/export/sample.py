@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anydepth.data import Tokenizer, read_lines
+from anydepth.data import Tokenizer
+from anydepth.data.corpus import read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
@@ -34,14 +35,11 @@ def find_sample(
         )
     if reference is not None:
         raise UserError("a reference needs a source: give both, or neither")
-    own = [] if translator.folder is None else [translator.folder / SAMPLE_FILE]
-    for path in own:
-        if path.is_file():
-            pairs = [line.partition("\t") for line in read_lines(path)][:size]
-            found = SampleText(
-                [pair[0] for pair in pairs], [pair[2] for pair in pairs], f"{SAMPLE_FILE} of the model", in_model=True
-            )
-            return _without_blanks(found)
+    own = translator.folder and translator.folder / SAMPLE_FILE
+    if own and own.is_file():
+        pairs = [line.partition("\t") for line in read_lines(own)][:size]
+        texts, translations = [pair[0] for pair in pairs], [pair[2] for pair in pairs]
+        return _without_blanks(SampleText(texts, translations, f"{SAMPLE_FILE} of the model", in_model=True))
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
     if translator.pair is None and all(path.is_file() for path in valid):
         sources, targets = (list(read_lines(path))[:size] for path in valid)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypedDict, Unpack, overload
 
 from anydepth.artifact.model import LoadedModel, load_model
 from anydepth.data import alike
@@ -37,6 +37,16 @@ class WordWithDepth:
 
     text: str
     depth: int
+
+
+class ClassifyKeywords(TypedDict, total=False):
+    """The keyword arguments of `Classifier.classify`, where they are explained."""
+
+    depth: str | None
+    scale: float | None
+    lambda_: float | None
+    batch_size: int
+    progress: Progress | None
 
 
 class _WordDepths(NamedTuple):
@@ -91,27 +101,11 @@ class Classifier(TextModel):
 
     @overload
     def classify(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
-        self,
-        texts: str,
-        *,
-        depth: str | None = None,
-        scale: float | None = None,
-        lambda_: float | None = None,
-        batch_size: int = 32,
-        progress: Progress | None = None,
+        self, texts: str, **options: Unpack[ClassifyKeywords]
     ) -> Classification: ...
 
     @overload
-    def classify(
-        self,
-        texts: Iterable[str],
-        *,
-        depth: str | None = None,
-        scale: float | None = None,
-        lambda_: float | None = None,
-        batch_size: int = 32,
-        progress: Progress | None = None,
-    ) -> list[Classification]: ...
+    def classify(self, texts: Iterable[str], **options: Unpack[ClassifyKeywords]) -> list[Classification]: ...
 
     def classify(
         self,
@@ -151,22 +145,11 @@ class Classifier(TextModel):
         self._word_depths(self.menu[depth].subnetwork, scale, lambda_)
 
     def stream(
-        self,
-        lines: Iterable[str],
-        chunk: int = 2048,
-        *,
-        depth: str | None = None,
-        scale: float | None = None,
-        lambda_: float | None = None,
-        batch_size: int = 32,
+        self, lines: Iterable[str], chunk: int = 2048, **options: Unpack[ClassifyKeywords]
     ) -> Iterator[Classification]:
         """The same for any number of lines with bounded memory. Broken input ends it, after all that came before."""
-
-        def process(texts: list[str]) -> list[Classification]:
-            return self.classify(texts, depth=depth, scale=scale, lambda_=lambda_, batch_size=batch_size)
-
-        process([])  # refuses bad options before it waits for a line
-        return in_chunks(lines, chunk, process)
+        self.classify([], **options)  # refuses bad options before it waits for a line
+        return in_chunks(lines, chunk, lambda texts: self.classify(texts, **options))
 
     def explain(
         self, text: str, *, depth: str | None = None, scale: float | None = None, lambda_: float | None = None

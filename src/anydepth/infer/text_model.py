@@ -8,7 +8,7 @@ import torch
 
 from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu
-from anydepth.engines.base import ClassifierEngine, Engine
+from anydepth.engines.base import AnyEngine
 from anydepth.errors import UserError
 
 Result = TypeVar("Result")
@@ -72,7 +72,7 @@ def describe_depths(menu: DepthMenu) -> str:
     return f"{len(names)} depths {names[0]}..{names[-1]}, default {menu.default.name}"
 
 
-def describe_engine(engine: Engine | ClassifierEngine) -> str:
+def describe_engine(engine: AnyEngine) -> str:
     """For `repr`: engine native int8, 2 threads."""
     name = engine.name if engine.compute_type in engine.name else f"{engine.name} {engine.compute_type}"
     return f"engine {name}, {engine.threads} thread{'s' if engine.threads > 1 else ''}"

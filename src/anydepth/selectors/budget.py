@@ -1,53 +1,34 @@
 """A time budget: the best depth, or trade-off of the learned selector, whose expected time is within it."""
 
+import logging
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.selectors.calibration import Calibration, Cost, LengthCost, find, of_machine
+from anydepth.selectors.calibration import (
+    Calibration,
+    Cost,
+    LengthCost,
+    TimedModel,
+    device_name,
+    find_for,
+    of_machine,
+)
 
-if TYPE_CHECKING:  # neither needs more of torch than the translator has loaded
-    from anydepth.model import Transformer
+if TYPE_CHECKING:  # which imports all that trains one
     from anydepth.selectors.learned import LearnedSelector
 
 HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 DEFAULT_BATCH_SIZE = 32
 FEW = 16  # sentences
-Say = Callable[[str], None]
-
-
-class Runs(Protocol):
-    """What a budget needs of an engine."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
-
-
-class Measured(Protocol):
-    """What a budget needs of a Translator."""
-
-    model: "Transformer"
-    menu: DepthMenu
-    folder: Path | None
-    languages: tuple[str, str]
-    pair: str | None
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def engine(self) -> Runs: ...
+log = logging.getLogger(__name__)
 
 
 def parse_budget(text: str) -> float:
@@ -66,6 +47,19 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
+def best_within(
+    costs: Mapping[str, Cost], quality: Mapping[str, float], budget: float, lengths: Sequence[int]
+) -> tuple[str, float]:
+    """The best depth whose expected time is within the budget, or else the fastest; with that time, per sentence."""
+    expected = {name: cost.seconds(lengths) for name, cost in costs.items()}
+    fitting = [name for name, seconds in expected.items() if seconds <= budget]
+    if fitting:
+        chosen = max(fitting, key=lambda name: (quality[name], -expected[name]))
+    else:
+        chosen = min(expected, key=lambda name: (expected[name], -quality[name]))
+    return chosen, expected[chosen]
+
+
 class BudgetSelector:
     """All sources of a call get one depth: the best in BLEU whose mean expected time over them is within the budget.
 
@@ -78,7 +72,6 @@ class BudgetSelector:
         costs: Mapping[str, Cost],
         quality: Mapping[str, float],
         budget: float,
-        say: Say | None = None,
         *,
         measured_on: str = "",
         usual_lengths: Sequence[int] = (),
@@ -90,7 +83,6 @@ class BudgetSelector:
         self.has_begun = False  # once begun, nothing is refused any more
         self.depth: str | None = None
         self.expected = math.nan  # seconds per sentence, once it has chosen
-        self._say = say or (lambda line: None)
         self._has_warned = False
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
@@ -100,22 +92,15 @@ class BudgetSelector:
             return [self.depth or next(iter(self.costs))] * len(sources)
         if len(lengths) < FEW and self.usual_lengths:
             lengths = self.usual_lengths
-        expected = {name: cost.seconds(lengths) for name, cost in self.costs.items()}
-        fitting = [name for name, seconds in expected.items() if seconds <= self.budget]
-        if fitting:
-            chosen = max(fitting, key=lambda name: (self.quality[name], -expected[name]))
-            if chosen != self.depth:
-                self._say(self._choice(chosen, expected[chosen]))
-        else:
-            chosen = min(expected, key=lambda name: (expected[name], -self.quality[name]))
-            self._refuse_or_warn(chosen, expected[chosen], len(sources))
-        self.depth, self.expected, self.has_begun = chosen, expected[chosen], True
+        chosen, seconds = best_within(self.costs, self.quality, self.budget, lengths)
+        if seconds > self.budget:
+            self._refuse_or_warn(chosen, seconds, len(sources))
+        elif chosen != self.depth:
+            on = f" on {self.measured_on}" if self.measured_on else ""
+            time = f"expects {in_ms(seconds)} ms per sentence within {in_ms(self.budget)} ms"
+            log.info(f"depth {chosen}: {time}, BLEU {self.quality[chosen]:.1f}{on}")
+        self.depth, self.expected, self.has_begun = chosen, seconds, True
         return [chosen] * len(sources)
-
-    def _choice(self, depth: str, seconds: float) -> str:
-        on = f" on {self.measured_on}" if self.measured_on else ""
-        time = f"expects {in_ms(seconds)} ms per sentence within {in_ms(self.budget)} ms"
-        return f"depth {depth}: {time}, BLEU {self.quality[depth]:.1f}{on}"
 
     def _refuse_or_warn(self, fastest: str, seconds: float, many: int) -> None:
         """A budget that the first sentences cannot meet is a mistake; within a stream it is a few long sentences."""
@@ -125,7 +110,7 @@ class BudgetSelector:
                 f"{in_ms(seconds)} ms per sentence: give a budget of at least {in_ms(seconds, round_up=True)}ms"
             )
         if not self._has_warned:
-            self._say(
+            log.info(
                 f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per sentence, more than the budget of "
                 f"{in_ms(self.budget)} ms, for the next {many:,} sentences"
             )
@@ -138,8 +123,8 @@ class AutoWithinBudget:
     Where none fits, `fixed` chooses one depth for all, or refuses the budget.
     """
 
-    def __init__(self, selector: "LearnedSelector", fixed: BudgetSelector, say: Callable[[str], None]) -> None:
-        self.selector, self.fixed, self._say = selector, fixed, say
+    def __init__(self, selector: "LearnedSelector", fixed: BudgetSelector) -> None:
+        self.selector, self.fixed = selector, fixed
         self._by_quality = sorted(selector.points, key=lambda point: (-point.bleu, point.cost))
         self._last_threshold: float | None = None
 
@@ -151,11 +136,13 @@ class AutoWithinBudget:
             names = [self.selector.depths[k] for k in picked_n]
             expected = self._expected(names, lengths_n.tolist())
             if expected is not None and expected <= self.fixed.budget:
-                self._announce(point.threshold, expected)
-                self.fixed.has_begun = True
+                if point.threshold != self._last_threshold:
+                    time = f"expects {in_ms(expected)} ms per sentence within {in_ms(self.fixed.budget)} ms"
+                    log.info(f"depth auto, threshold {point.threshold:.3g}: {time}")
+                self._last_threshold, self.fixed.has_begun = point.threshold, True
                 return names
         if self._last_threshold is not None or not self.fixed.has_begun:
-            self._say("no trade-off of the selector is within the budget: one depth for all instead")
+            log.info("no trade-off of the selector is within the budget: one depth for all instead")
             self._last_threshold = None
         return self.fixed.choose(sources)
 
@@ -168,27 +155,17 @@ class AutoWithinBudget:
             return None
         return sum(len(group) * self.fixed.costs[name].seconds(group) for name, group in groups.items()) / len(lengths)
 
-    def _announce(self, threshold: float, expected: float) -> None:
-        if threshold != self._last_threshold:
-            within = f"within {in_ms(self.fixed.budget)} ms"
-            self._say(f"depth auto, threshold {threshold:.3g}: expects {in_ms(expected)} ms per sentence {within}")
-        self._last_threshold = threshold
-
 
 def within_budget(
-    translator: Measured, budget: str, *, beam: int = 1, batch_size: int = DEFAULT_BATCH_SIZE, say: Say | None = None
+    translator: TimedModel, budget: str, *, beam: int = 1, batch_size: int = DEFAULT_BATCH_SIZE
 ) -> BudgetSelector:
     """A selector for `budget`, such as "20ms", by what was measured on this machine or, failing that, by a sweep."""
     seconds = parse_budget(budget)
-    say = say or (lambda line: None)
-    device, threads = str(next(translator.model.parameters()).device), translator.engine.threads
-    engine = translator.engine.name
-    place = translator.folder, translator.fingerprint
-    calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair, engine=engine)
+    calibration = find_for(translator, beam)
     if calibration is not None and set(calibration.depths) & set(translator.menu.names):
-        return _by_calibration(calibration, translator.menu, seconds, batch_size, say)
-    others = [one for one in of_machine(*place) if one.conditions.pair == translator.pair]
-    command = _command(translator, device, threads, beam, batch_size) + _other_conditions(others)
+        return _by_calibration(calibration, translator.menu, seconds, batch_size)
+    engine = translator.engine.name
+    command = _command(translator, beam, batch_size) + _other_conditions(translator)
     swept = [entry for entry in translator.menu if "seconds_per_sentence" in entry.cost and "bleu" in entry.quality]
     if not swept:
         raise UserError(f"no depth of this model has been timed here, so no budget can be kept: run {command}")
@@ -200,13 +177,13 @@ def within_budget(
         )
     swept_on = str(on.get("engine", "torch"))
     # PyTorch is the slowest on a CPU: other engines stay within its times.
-    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device == "cpu"
+    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device_name(translator) == "cpu"
     if swept_on != engine and not bound:
         raise UserError(
             f"the times of this model's sweep were measured on {swept_on} and do not apply to {engine}: run {command}"
         )
     slower = f", and {engine} is faster: a deeper one may fit as well" if swept_on != engine else ""
-    say(
+    log.info(
         f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere{slower}; "
         f"for exact ones run {command}"
     )
@@ -214,17 +191,14 @@ def within_budget(
         {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},
         {entry.name: entry.quality["bleu"] for entry in swept},
         seconds,
-        say,
         measured_on=str(on.get("reference", "")),
     )
 
 
-def _by_calibration(
-    calibration: Calibration, menu: DepthMenu, seconds: float, batch_size: int, say: Say
-) -> BudgetSelector:
+def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, batch_size: int) -> BudgetSelector:
     calibrated = calibration.conditions.batch_size
     if batch_size > 1 and not calibrated / 2 <= batch_size <= 2 * calibrated:
-        say(
+        log.info(
             f"the calibration is of batches of {calibrated}, not {batch_size}, so the time is an estimate: "
             f"`anydepth calibrate --batch-size {batch_size}` makes it exact"
         )
@@ -234,16 +208,17 @@ def _by_calibration(
         {name: costs[name] for name in known},
         {name: calibration.depths[name].quality["bleu"] for name in known},
         seconds,
-        say,
         measured_on=calibration.conditions.reference_file,
         usual_lengths=[length for length, count in calibration.lengths.items() for _ in range(count)],
     )
 
 
-def _command(translator: Measured, device: str, threads: int, beam: int, batch_size: int) -> str:
+def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
+    import torch  # loaded with the model
+
     model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
-    command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {threads}"
+    command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {translator.engine.threads}"
     if translator.pair is not None:
         command += " --from {} --to {}".format(*map(shlex.quote, translator.languages))
     if beam != 1:
@@ -252,21 +227,16 @@ def _command(translator: Measured, device: str, threads: int, beam: int, batch_s
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
     command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
-    if device == "cpu" and _has_gpu():
+    if device_name(translator) == "cpu" and torch.cuda.is_available():
         command += " --device cpu"
     return f"`{command}`"
 
 
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _other_conditions(calibrations: Sequence[Calibration]) -> str:
-    if not calibrations:
+def _other_conditions(translator: TimedModel) -> str:
+    calibrated = of_machine(translator.folder, translator.fingerprint)
+    there = next((one.conditions for one in calibrated if one.conditions.pair == translator.pair), None)
+    if there is None:
         return ""
-    there = calibrations[0].conditions
     of = f"beam {there.beam}, {there.threads} threads, {there.device}, {there.engine}"
     return f" (what was calibrated here is {of})"
 

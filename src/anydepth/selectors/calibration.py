@@ -15,15 +15,20 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
 
+from anydepth.depth import DepthMenu
+from anydepth.device import processor
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
+
+if TYPE_CHECKING:  # no need of torch before a model is loaded
+    from anydepth.model import Transformer
 
 FORMAT = 1
 NAME = "calibration.json"
@@ -32,7 +37,7 @@ FEWEST_DEPTHS = 6  # to smooth costs over
 
 Count = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Cost(Protocol):
@@ -45,8 +50,8 @@ class Cost(Protocol):
 class LengthCost:
     """Seconds of a sentence as a straight line over its length."""
 
-    base: Seconds
-    per_token: Seconds
+    base: NonNegative
+    per_token: NonNegative
 
     def seconds(self, source_lengths: Sequence[int]) -> float:
         return self.at(sum(source_lengths) / len(source_lengths)) if source_lengths else 0.0
@@ -209,30 +214,18 @@ class _Record:
 _RECORDS = TypeAdapter(list[_Record])
 
 
-class DamagedError(UserError):
-    """What is there is no calibration."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is damaged: run `anydepth calibrate` again, which replaces it, or delete it")
-
-
 def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Path:
     """Put it beside the records of other machines and conditions; where it went to is returned."""
-    cached = _cache_path(fingerprint)
-    if folder is not None:
+    for path in _places(folder, fingerprint):
         try:
-            return _add(calibration, folder / NAME, fingerprint)
+            return _add(calibration, path, fingerprint)
         except OSError as error:
             if error.errno not in NOT_PERMITTED:
                 raise
-    try:
-        return _add(calibration, cached, fingerprint)
-    except OSError as error:
-        if error.errno not in NOT_PERMITTED:
-            raise
-        raise UserError(
-            f"neither the model folder nor {cached.parent} can be written to: set XDG_CACHE_HOME to a folder of yours"
-        ) from error
+    raise UserError(
+        f"neither the model folder nor {_cache_path(fingerprint).parent} can be written to: "
+        "set XDG_CACHE_HOME to a folder of yours"
+    )
 
 
 def find(
@@ -250,6 +243,47 @@ def find(
     return next((one for one in of_machine(folder, fingerprint) if one.conditions.key == wanted), None)
 
 
+class RunningEngine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
+class TimedModel(Protocol):
+    """What choosing by time needs of a Translator."""
+
+    model: "Transformer"
+    menu: DepthMenu
+    folder: Path | None
+    languages: tuple[str, str]
+    pair: str | None
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def engine(self) -> RunningEngine: ...
+
+
+def device_name(translator: TimedModel) -> str:
+    return str(next(translator.model.parameters()).device)
+
+
+def find_for(translator: TimedModel, beam: int) -> Calibration | None:
+    """The newest for this model as it runs now."""
+    return find(
+        translator.folder,
+        translator.fingerprint,
+        device=device_name(translator),
+        threads=translator.engine.threads,
+        beam=beam,
+        pair=translator.pair,
+        engine=translator.engine.name,
+    )
+
+
 def of_machine(folder: Path | None, fingerprint: str) -> list[Calibration]:
     """All for these weights on this machine, the newest first."""
     here = machine_key()
@@ -265,23 +299,13 @@ def of_machine(folder: Path | None, fingerprint: str) -> list[Calibration]:
 def refuse_newer(folder: Path | None, fingerprint: str) -> None:
     """Before any work: whether `save` would have to spoil the file of a newer anydepth."""
     for path in _places(folder, fingerprint):
-        _read_or_nothing(path)
+        _read(path, damaged_is_empty=True)
 
 
 def machine_key() -> str:
     """The same for the same computer, and telling nobody which one it is."""
-    parts = (platform.node(), platform.machine(), _processor(), str(os.cpu_count()))
+    parts = (platform.node(), platform.machine(), processor(), str(os.cpu_count()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    """Its model; on Linux platform.processor() does not know it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def _cache_path(fingerprint: str) -> Path:
@@ -296,21 +320,14 @@ def _add(calibration: Calibration, path: Path, fingerprint: str) -> Path:
     """Records of other weights are of no use to anyone: these are the ones in the folder now."""
     kept = [
         record
-        for record in _read_or_nothing(path)
+        for record in _read(path, damaged_is_empty=True)
         if record.fingerprint == fingerprint and record.calibration.conditions.key != calibration.conditions.key
     ]
     write_atomically(path, _json([*kept, _Record(fingerprint, calibration)]))
     return path
 
 
-def _read_or_nothing(path: Path) -> list[_Record]:
-    try:
-        return _read(path)
-    except DamagedError:
-        return []
-
-
-def _read(path: Path) -> list[_Record]:
+def _read(path: Path, damaged_is_empty: bool = False) -> list[_Record]:
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] > FORMAT:
@@ -319,7 +336,10 @@ def _read(path: Path) -> list[_Record]:
     except (FileNotFoundError, PermissionError):  # a cache or a folder that is closed to us holds nothing for us
         return []
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise DamagedError(path) from error
+        if damaged_is_empty:
+            return []
+        advice = "run `anydepth calibrate` again, which replaces it, or delete it"
+        raise UserError(f"{path} is damaged: {advice}") from error
 
 
 def _json(records: Iterable[_Record]) -> str:

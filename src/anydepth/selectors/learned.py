@@ -34,7 +34,7 @@ BATCH = 64
 DEFAULT_THRESHOLDS: dict[Kind, float] = {"labels": 0.5, "values": 1.0, "likelihood": 1.0}
 
 Scores = NDArray[np.floating[Any]]
-Lengths = Sequence[int] | NDArray[np.integer[Any]]
+SourceLengths = Sequence[int] | NDArray[np.integer[Any]]
 FORMAT = 1
 FOLDER, CONFIG, WEIGHTS = "selector", "config.json", "selector.safetensors"
 WEIGHTS_OF_MODEL = "model.safetensors"
@@ -151,7 +151,7 @@ class LearnedSelector:
             return probability_nk
         return join_level(output_nk, self.deepest)
 
-    def pick(self, scores_nk: Scores, lengths_n: Lengths, threshold: float) -> NDArray[np.intp]:
+    def pick(self, scores_nk: Scores, lengths_n: SourceLengths, threshold: float) -> NDArray[np.intp]:
         """The indices of the depths to take, [n]; of equals, the fastest."""
         if self.kind == "labels":
             best_n: NDArray[np.intp] = np.argmax(scores_nk, axis=1)

@@ -40,7 +40,7 @@ from anydepth.files import read_json
 from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
-from anydepth.selectors.calibration import Calibration, LengthCost, find, refuse_newer, save
+from anydepth.selectors.calibration import Calibration, LengthCost, find_for, refuse_newer, save
 from anydepth.selectors.data import ParallelText, add_likelihood, pieces_folder, translate_sample
 from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
 from anydepth.selectors.network import DEFAULTS, Kind
@@ -81,7 +81,7 @@ def check_model(translator: Translator) -> Path:
 
 @dataclass(frozen=True)
 class SelectorRun:
-    """A selector to be trained on `sample`, fine-tune_selector on `dev` if there is one, in `folder`."""
+    """A selector to be trained on `sample`, fine-tuned on `dev` if there is one, in `folder`."""
 
     translator: Translator
     sample: ParallelText
@@ -109,8 +109,8 @@ class SelectorRun:
         dev = self._translate(self.dev, "dev") if self.dev else None
         parts = split_by_source(table, self.options.seed)
         dev = None if dev is None else _without_held_out(dev, parts)
-        valid = HeldOut.measure(self.translator, parts["valid"], calibration)
-        test = HeldOut.measure(self.translator, parts["test"], calibration, plan=valid)
+        valid = MeasuredPart.measure(self.translator, parts["valid"], calibration)
+        test = MeasuredPart.measure(self.translator, parts["test"], calibration, plan=valid)
         contenders = [
             Contender.measure(self._fit(kind, parts, dev, calibration), valid, test) for kind in self.options.kinds
         ]
@@ -118,7 +118,10 @@ class SelectorRun:
         best = max(contenders, key=lambda one: one.valid.mean_difference)
         saved = best.to_save(valid, test)
         self._save(saved)
-        timing = _time(self.translator, saved, test, self.options.beam)
+        sources = test.tradeoff.table.sources
+        texts = [sources[i] for i in spread(range(len(sources)), TIMED_SENTENCES)]
+        shallowest = test.tradeoff.table.depths[0]
+        timing = time_choices(self.translator, saved, texts, shallowest, beam=self.options.beam)
         sizes = {name: len(part) for name, part in parts.items()}
         result = self._result(label, sizes, contenders, best, saved, test, timing)
         report = tradeoff_report(result, key)
@@ -174,7 +177,7 @@ class SelectorRun:
         contenders: Sequence["Contender"],
         best: "Contender",
         saved: LearnedSelector,
-        test: "HeldOut",
+        test: "MeasuredPart",
         timing: ChoiceTiming,
     ) -> TradeoffResult:
         translator, sample, tradeoff = self.translator, self.sample, test.tradeoff
@@ -233,20 +236,11 @@ def start_or_resume(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
 
 def find_or_measure(translator: Translator, sample: ParallelText, options: SelectOptions) -> Calibration:
     """What each depth costs on this machine; measured now if it has not been."""
-    engine, beam = translator.engine, options.beam
-    found = find(
-        translator.folder,
-        translator.fingerprint,
-        device=str(next(translator.model.parameters()).device),
-        threads=engine.threads,
-        beam=beam,
-        engine=engine.name,
-    )
+    threads, beam = translator.engine.threads, options.beam
+    found = find_for(translator, beam)
     if found is not None and set(found.depths) >= set(translator.menu.names):
         return found
-    log.info(
-        f"no depth has been timed on this machine with {engine.threads} threads and beam {beam}: calibrating first"
-    )
+    log.info(f"no depth has been timed on this machine with {threads} threads and beam {beam}: calibrating first")
     chosen = spread(range(len(sample)), CALIBRATION_SENTENCES)
     calibration = calibrate(
         translator,
@@ -280,7 +274,7 @@ def relative_costs(calibration: Calibration, depths: Sequence[str], menu: DepthM
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class MeasuredPart:
     """Held-out sentences: their token ids, and what each depth gives and costs."""
 
     sources: list[list[int]]
@@ -288,8 +282,8 @@ class HeldOut:
 
     @classmethod
     def measure(
-        cls, translator: Translator, table: EveryDepth, calibration: Calibration, plan: "HeldOut | None" = None
-    ) -> "HeldOut":
+        cls, translator: Translator, table: EveryDepth, calibration: Calibration, plan: "MeasuredPart | None" = None
+    ) -> "MeasuredPart":
         sources = token_ids(translator, table.sources)
         costs_k = [calibration.depths[name].single for name in table.depths]
         seconds_nk = seconds_at(costs_k, [len(source) for source in sources])
@@ -326,7 +320,9 @@ class Contender:
     test_outcomes: tuple[ChoiceOutcome, ...]
 
     @classmethod
-    def measure(cls, fitted: Sequence[tuple[LearnedSelector, float]], valid: HeldOut, test: HeldOut) -> "Contender":
+    def measure(
+        cls, fitted: Sequence[tuple[LearnedSelector, float]], valid: MeasuredPart, test: MeasuredPart
+    ) -> "Contender":
         """From the networks with their validation losses."""
         networks = [network for network, _ in sorted(fitted, key=lambda one: one[1])]
         kind = networks[0].kind
@@ -348,16 +344,10 @@ class Contender:
             tuple(on_test[0]),
         )
 
-    def to_save(self, valid: HeldOut, test: HeldOut) -> LearnedSelector:
+    def to_save(self, valid: MeasuredPart, test: MeasuredPart) -> LearnedSelector:
         """The best network, with its threshold and the trade-off as measured on the test part."""
         deepest = self.networks[0].deepest
         threshold = default_threshold(self.networks[0].kind, self.valid_outcomes, float(valid.tradeoff.bleu_k[deepest]))
         whole = float(test.tradeoff.seconds_k[deepest])
         points = [TradeoffPoint(one.threshold, one.seconds / whole, one.bleu, one.chrf) for one in self.test_outcomes]
         return self.networks[0].with_threshold(threshold).with_points(points)
-
-
-def _time(translator: Translator, selector: LearnedSelector, test: HeldOut, beam: int) -> ChoiceTiming:
-    table = test.tradeoff.table
-    texts = [table.sources[i] for i in spread(range(len(table)), TIMED_SENTENCES)]
-    return time_choices(translator, selector, texts, table.depths[0], beam=beam)

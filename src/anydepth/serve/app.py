@@ -23,18 +23,17 @@ from anydepth.serve.schemas import (
     ApiError,
     ClassifyAnswer,
     ClassifyRequest,
-    DetectRequest,
     DisconnectedError,
     ServerSettings,
     StreamRequest,
+    TextRequest,
     TranslateAnswer,
     TranslateRequest,
     describe_body,
     describe_errors,
     error_response,
+    parse_request,
     read_fields,
-    read_text,
-    read_texts,
 )
 from anydepth.serve.workers import Workers
 
@@ -104,7 +103,6 @@ def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, setting
 
 
 def _add_translation(app: FastAPI, handler: TranslationHandler, settings: ServerSettings) -> None:
-    limits = settings.limits
     pairs = handler.translator.pairs
     choices = {
         "source": [*dict.fromkeys(pair.source for pair in pairs), AUTO_SOURCE],
@@ -133,8 +131,7 @@ def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Server
     )
     async def translate(request: Request) -> Response:
         began = time.perf_counter()
-        fields = await read_fields(request, limits)
-        _check_key(request, fields, settings)
+        fields = await _read_allowed(request, settings)
         return JSONResponse(await handler.translate(request, fields, began))
 
     @app.post(
@@ -146,21 +143,18 @@ def _add_translation(app: FastAPI, handler: TranslationHandler, settings: Server
     )
     async def translate_stream(request: Request) -> Response:
         began = time.perf_counter()
-        fields = await read_fields(request, limits)
-        _check_key(request, fields, settings)
+        fields = await _read_allowed(request, settings)
         return await handler.stream(request, fields, began)
 
     @app.post(
         "/detect",
         summary="The model's source language; nothing is detected",
         tags=["LibreTranslate"],
-        openapi_extra=describe_body(DetectRequest),
+        openapi_extra=describe_body(TextRequest),
         responses=describe_errors(400, 403, 408, 413, 415),
     )
     async def detect(request: Request) -> list[dict[str, Any]]:
-        fields = await read_fields(request, limits)
-        _check_key(request, fields, settings)
-        read_texts(fields, limits)
+        parse_request(TextRequest, await _read_allowed(request, settings), settings.limits)
         return handler.detect()
 
 
@@ -175,33 +169,30 @@ def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: 
     )
     async def classify(request: Request) -> Response:
         began = time.perf_counter()
-        fields = await read_fields(request, settings.limits)
-        _check_key(request, fields, settings)
+        fields = await _read_allowed(request, settings)
         return JSONResponse(await handler.classify(request, fields, began))
 
 
-def _check_key(request: Request, fields: dict[str, Any], settings: ServerSettings) -> None:
+async def _read_allowed(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """The fields of a request, once its API key is found to be right."""
+    fields = await read_fields(request, settings.limits)
     if not settings.api_keys:
-        return
+        return fields
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    given = [read_text(fields, "api_key"), token.strip() if kind.lower() == "bearer" else None]
-    sent = [one.encode("utf-8", "replace") for one in given if one]
+    given = [fields.get("api_key"), token.strip() if kind.lower() == "bearer" else None]
+    sent = [one.encode("utf-8", "replace") for one in given if isinstance(one, str) and one]
     if not sent:
         raise ApiError(403, "This server requires an API key: send api_key, or a bearer token")
     digests = [hmac.compare_digest(one, key.encode()) for one in sent for key in settings.api_keys]
     if not any(digests):
         raise ApiError(403, "Invalid API key")
+    return fields
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    """No such route, or not this method."""
+    """Ours, and those of the framework: no such route, or not this method."""
     assert isinstance(error, HTTPException)
-    return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
-
-
-async def _on_api_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ApiError)
-    return error_response(error.status, error.message, error.headers)
+    return error_response(error.status_code, str(error.detail), error.headers)
 
 
 async def _on_user_error(request: Request, error: Exception) -> JSONResponse:
@@ -215,7 +206,6 @@ async def _on_disconnect(request: Request, error: Exception) -> JSONResponse:
 
 ERROR_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
     HTTPException: _on_http_error,
-    ApiError: _on_api_error,
     UserError: _on_user_error,
     DisconnectedError: _on_disconnect,
 }

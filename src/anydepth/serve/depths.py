@@ -12,8 +12,8 @@ from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
 from anydepth.infer.options import AUTO
 from anydepth.infer.translator import Translator
-from anydepth.selectors.budget import BudgetSelector, in_ms
-from anydepth.selectors.calibration import LengthCost, by_layers, find
+from anydepth.selectors.budget import best_within, in_ms
+from anydepth.selectors.calibration import LengthCost, by_layers, find_for
 from anydepth.serve.schemas import ServerSettings
 
 TIMED, ROUNDS = 6, 3
@@ -71,17 +71,16 @@ class DepthChooser:
                 "the depths of this model have not been measured, so that no budget can be kept: run `anydepth sweep`"
             )
         costs = {name: self.costs.costs[name] for name in self.quality}
-        sources = self._encode(texts)
-        lengths = [len(source) for source in sources]
+        lengths = [len(source) for source in self._encode(texts)]
         if not lengths:
             return []
-        fastest = min(cost.seconds(lengths) for cost in costs.values())
-        if fastest > budget:
+        chosen, seconds = best_within(costs, self.quality, budget, lengths)
+        if seconds > budget:
             raise UserError(
-                f"a budget of {in_ms(budget)} ms is below the fastest depth, which takes about {in_ms(fastest)} ms per "
+                f"a budget of {in_ms(budget)} ms is below the fastest depth, which takes about {in_ms(seconds)} ms per "
                 "sentence"
             )
-        return BudgetSelector(costs, self.quality, budget).choose(sources)
+        return [chosen] * len(texts)
 
     def _choose_by_selector(self, texts: Sequence[str]) -> list[str]:
         selector = self.translator.selector
@@ -142,15 +141,7 @@ def _unsupported_depths(translator: Translator) -> dict[str, UserError]:
 def _find_costs(translator: Translator, names: Sequence[str], sample: SampleText, beam: int) -> DepthCosts:
     """From a calibration under the same conditions, if there is one. Otherwise from translating a few sentences, which
     takes a second or two and warms everything up."""
-    known = find(
-        translator.folder,
-        translator.fingerprint,
-        device=str(next(translator.model.parameters()).device),
-        threads=translator.engine.threads,
-        beam=beam,
-        pair=translator.pair,
-        engine=translator.engine.name,
-    )
+    known = find_for(translator, beam)
     if known is not None and set(known.depths) >= set(names):
         return DepthCosts({name: known.depths[name].single for name in names}, known.mean_length, "calibration")
     lengths = [len(translator.as_read(ids)) for ids in translator.tokenizer.encode_many(sample.sources)]

@@ -27,19 +27,17 @@ from anydepth.serve.queue import JsonLinesResponse, Queue, wait_for_all
 from anydepth.serve.schemas import (
     AnswerTimeoutError,
     ApiError,
+    ClassifyRequest,
     ServerSettings,
-    read_alternatives,
-    read_flag,
-    read_number,
-    read_text,
-    read_texts,
+    TranslateRequest,
+    parse_request,
 )
 from anydepth.serve.segments import Segment, split
 from anydepth.serve.workers import BatchKey
 
 log = logging.getLogger(__name__)
 
-TEXT, AUTO_SOURCE = "text", "auto"
+AUTO_SOURCE = "auto"
 SHORT = 1_000  # characters: more are split in another thread, as that would hold up other requests
 EXAMPLES = 5
 LANGUAGE_NAMES = Locale("en").languages
@@ -63,23 +61,11 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class TranslationFields:
-    """What a request asks for, checked."""
-
-    texts: list[str]
-    as_list: bool
-    pair: LanguagePair
-    auto_source: bool
-    alternatives: int
-    depth: str | None
-    budget: float | None  # seconds
-
-
-@dataclass(frozen=True)
 class TranslationJob:
     """A request whose sentences are queued."""
 
-    fields: TranslationFields
+    asked: TranslateRequest
+    pair: LanguagePair
     texts: list[list[Sentence]]
 
     @property
@@ -107,28 +93,27 @@ class TranslationHandler:
         return self.translator.engine.name
 
     async def translate(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
-        asked = self._check(fields)
-        job = await self._enqueue(request, asked)
+        job = await self._enqueue(request, fields)
+        asked = job.asked
         await wait_for_all(job.results, request, self.settings.limits.seconds, self.metrics)
         answer: dict[str, Any] = {"translatedText": [_join(text, 0) for text in job.texts]}
         if asked.alternatives:
             answer["alternatives"] = [_join_alternatives(text, asked.alternatives) for text in job.texts]
-        if asked.auto_source:
-            answer["detectedLanguage"] = [_undetected(asked.pair.source) for _ in job.texts]
+        if asked.source == AUTO_SOURCE:
+            answer["detectedLanguage"] = [_undetected(job.pair.source) for _ in job.texts]
         answer["depth"] = [_name_depths(text) for text in job.texts]
         if any(sentence.is_cut for sentence in job.sentences):
             answer["cut"] = [any(sentence.is_cut for sentence in text) for text in job.texts]
-        if not asked.as_list:
+        if isinstance(asked.q, str):
             answer = {name: values[0] for name, values in answer.items()}
         return answer | {"milliseconds": _milliseconds_since(began), "engine": self.engine}
 
     async def stream(self, request: Request, fields: dict[str, Any], began: float) -> Response:
         if isinstance(fields.get("q"), list):
             raise ApiError(400, "Invalid request: a stream is of one text")
-        asked = self._check(fields)
-        if asked.alternatives:
+        if fields.get("alternatives") not in (None, "", 0, "0"):
             raise ApiError(400, "Invalid request: a stream has no alternatives")
-        job = await self._enqueue(request, asked)
+        job = await self._enqueue(request, fields)
         return JsonLinesResponse(self._stream_lines(job, began), job.results, self.metrics)
 
     async def _stream_lines(self, job: TranslationJob, began: float) -> AsyncIterator[str]:
@@ -148,23 +133,21 @@ class TranslationHandler:
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return AnswerTimeoutError(self.settings.limits.seconds).message
+            return AnswerTimeoutError(self.settings.limits.seconds).detail
         if isinstance(error, UserError):
             return f"Invalid request: {error}"
         log.error("failure", exc_info=error)
         return FAILURE
 
-    def _check(self, fields: dict[str, Any]) -> TranslationFields:
-        texts, as_list = read_texts(fields, self.settings.limits)
-        source, target = read_text(fields, "source", required=True), read_text(fields, "target", required=True)
-        wanted = read_text(fields, "format") or TEXT
-        if wanted != TEXT:
-            raise ApiError(400, f"{_shorten(wanted)} format is not supported")
-        alternatives = read_alternatives(fields, self.settings.limits)
-        depth, budget = read_text(fields, "depth"), read_number(fields, "budget_ms", positive=True)
-        pair = self._find_pair(str(source), str(target))
-        seconds = None if budget is None else budget / 1000
-        return TranslationFields(texts, as_list, pair, source == AUTO_SOURCE, alternatives, depth, seconds)
+    def _check(self, fields: dict[str, Any]) -> TranslateRequest:
+        limits = self.settings.limits
+        asked = parse_request(TranslateRequest, fields, limits)
+        if asked.format != "text":
+            raise ApiError(400, f"{_shorten(asked.format)} format is not supported")
+        if asked.alternatives > limits.alternatives:
+            excess = f"alternatives ({asked.alternatives}) exceeds limit ({limits.alternatives})"
+            raise ApiError(400, f"Invalid request: {excess}")
+        return asked
 
     def _find_pair(self, source: str, target: str) -> LanguagePair:
         """With the source `auto`, only one pair may fit."""
@@ -182,12 +165,14 @@ class TranslationHandler:
             raise ApiError(400, f"Invalid request: the source language is not detected, name one of {names}")
         return fitting[0]
 
-    async def _enqueue(self, request: Request, asked: TranslationFields) -> TranslationJob:
+    async def _enqueue(self, request: Request, fields: dict[str, Any]) -> TranslationJob:
         """Whatever is wrong with a request is found before any of it is queued."""
+        asked = self._check(fields)
+        pair = self._find_pair(asked.source, asked.target)
         characters = sum(map(len, asked.texts))
-        texts = self._plan(asked) if characters < SHORT else await asyncio.to_thread(self._plan, asked)
+        texts = self._plan(asked, pair) if characters < SHORT else await asyncio.to_thread(self._plan, asked, pair)
         running = [sentence for text in texts for sentence in text if sentence.depth]
-        self._add_to_queue(running, asked)
+        self._add_to_queue(running, asked.alternatives, pair)
         request.state.log |= {
             "texts": len(texts),
             "sentences": len(running),
@@ -195,28 +180,29 @@ class TranslationHandler:
             "depth": _name_depths(running),
         }
         self.metrics.characters.inc(characters)
-        return TranslationJob(asked, texts)
+        return TranslationJob(asked, pair, texts)
 
-    def _plan(self, asked: TranslationFields) -> list[list[Sentence]]:
+    def _plan(self, asked: TranslateRequest, pair: LanguagePair) -> list[list[Sentence]]:
         """The sentences of each text, with a depth where there is anything to translate."""
-        texts = [[Sentence(segment) for segment in self._split(text, asked.pair)] for text in asked.texts]
+        texts = [[Sentence(segment) for segment in self._split(text, pair)] for text in asked.texts]
         running = [sentence for text in texts for sentence in text if sentence.segment.is_for_the_model]
         sources = [sentence.segment.text for sentence in running]
-        names = self._depths_for(asked.pair).choose(sources, asked.depth, asked.budget)
+        budget = None if asked.budget_ms is None else asked.budget_ms / 1000
+        names = self._depths_for(pair).choose(sources, asked.depth, budget)
         for sentence, name in zip(running, names, strict=True):
             sentence.depth = name
         return texts
 
-    def _add_to_queue(self, sentences: Sequence[Sentence], asked: TranslationFields) -> None:
+    def _add_to_queue(self, sentences: Sequence[Sentence], alternatives: int, pair: LanguagePair) -> None:
         """All of them or, if there is no room for all, none."""
         self.queue.check_room(len(sentences))
-        pair = (asked.pair.source, asked.pair.target) if self.translator.must_choose else None
-        beam, nbest = max(self.settings.beam, asked.alternatives + 1), asked.alternatives + 1
+        languages = (pair.source, pair.target) if self.translator.must_choose else None
+        beam, nbest = max(self.settings.beam, alternatives + 1), alternatives + 1
         by_depth: dict[str, list[Sentence]] = {}
         for sentence in sentences:
             by_depth.setdefault(sentence.depth, []).append(sentence)
         for depth, group in by_depth.items():
-            results = self.queue.add(BatchKey(depth, pair, beam, nbest), [one.segment.text for one in group])
+            results = self.queue.add(BatchKey(depth, languages, beam, nbest), [one.segment.text for one in group])
             for sentence, result in zip(group, results, strict=True):
                 sentence.result = result
 
@@ -287,23 +273,17 @@ class ClassificationHandler:
         self.queue, self.metrics = queue, metrics
 
     async def classify(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
-        texts, as_list = read_texts(fields, self.settings.limits)
-        depth = read_text(fields, "depth") or self.settings.depth
-        scale = read_number(fields, "scale", positive=True)
-        try:
-            entry = self.classifier.menu[depth]
-            self.classifier.check_scale(entry.name, scale)
-        except UserError as error:
-            raise ApiError(400, f"Invalid request: {error}") from error
-        self.queue.check_room(len(texts))
-        results = self.queue.add(BatchKey(entry.name, words=read_flag(fields, "words"), scale=scale), texts)
+        asked = parse_request(ClassifyRequest, fields, self.settings.limits)
+        texts, entry = asked.texts, self.classifier.menu[asked.depth or self.settings.depth]
+        self.classifier.check_scale(entry.name, asked.scale)
+        results = self.queue.add(BatchKey(entry.name, words=asked.words, scale=asked.scale), texts)
         characters = sum(map(len, texts))
         self.metrics.characters.inc(characters)
         request.state.log |= {"texts": len(texts), "characters": characters, "depth": entry.name}
         found = await wait_for_all(results, request, self.settings.limits.seconds, self.metrics)
         answers = [self._answer(text, *one) for text, one in zip(texts, found, strict=True)]
         common = {"depth": entry.name, "milliseconds": _milliseconds_since(began)}
-        return {"results": answers, **common} if as_list else {**answers[0], **common}
+        return {**answers[0], **common} if isinstance(asked.q, str) else {"results": answers, **common}
 
     def _answer(self, text: str, found: Classification, words: list[WordWithDepth] | None) -> dict[str, Any]:
         answer: dict[str, Any] = {

@@ -91,7 +91,7 @@ class MonitoringMiddleware:
         try:
             if self._running > MOST_AT_ONCE:
                 busy = BusyError(RETRY_AFTER)
-                await error_response(busy.status, busy.message, busy.headers)(scope, receive, send_noting_status)
+                await error_response(busy.status_code, busy.detail, busy.headers)(scope, receive, send_noting_status)
             else:  # HEAD is answered as GET; uvicorn leaves out the body
                 known = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
                 await self.app(known, receive, send_noting_status)

@@ -29,13 +29,13 @@ class QueuedText:
     since: float = field(default_factory=time.monotonic)
 
 
-Line = OrderedDict[QueuedText, None]
+WaitingTexts = OrderedDict[QueuedText, None]
 
 
 class Queue:
     def __init__(self, workers: Workers, metrics: Metrics, batch_size: int, most: int) -> None:
         self.workers, self.metrics, self.batch_size, self.most = workers, metrics, batch_size, most
-        self._lines: dict[BatchKey, Line] = {}
+        self._lines: dict[BatchKey, WaitingTexts] = {}
         self._count = 0
         self._busy = 0
         self._seconds_per_text = 0.01  # a running mean, for Retry-After
@@ -75,7 +75,7 @@ class Queue:
             del line[item]
             self._count_changed(key, line, -1)
 
-    def _count_changed(self, key: BatchKey, line: Line, by: int) -> None:
+    def _count_changed(self, key: BatchKey, line: WaitingTexts, by: int) -> None:
         if not line:
             self._lines.pop(key, None)
         self._count += by
@@ -91,7 +91,7 @@ class Queue:
             self._runs.add(run)
             run.add_done_callback(self._runs.discard)
 
-    def _fair_share(self, line: Line) -> int:
+    def _fair_share(self, line: WaitingTexts) -> int:
         """Where several workers are free, a line is divided among them."""
         free = self.workers.count - self._busy
         return min(self.batch_size, math.ceil(len(line) / free))

@@ -1,16 +1,16 @@
 """What a server takes and gives: its settings, the fields of requests, the shapes of answers, and errors.
 
-Bodies are JSON or a form and are read by hand, with LibreTranslate's own messages for what is missing or wrong. The
-pydantic models describe them for the API documentation at /docs.
+Bodies are JSON or a form. Their fields are checked by pydantic models, which also describe them at /docs; what is
+missing or wrong is said in LibreTranslate's own words.
 """
 
 import asyncio
 import json
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -20,6 +20,7 @@ from anydepth.data.tokenizer import encodable
 
 DISCARDED = 16  # times the allowed size: how much of a body that is too large is still read
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 # Settings
@@ -53,12 +54,8 @@ class ServerSettings:
 # Errors
 
 
-class ApiError(Exception):
+class ApiError(HTTPException):
     """Becomes an answer in LibreTranslate's shape: {"error": "..."}."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers or {}
 
 
 class BusyError(ApiError):
@@ -86,14 +83,25 @@ class DisconnectedError(Exception):
     """The client has closed the connection: there is nobody to answer."""
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": encodable(message)}, status, headers)
 
 
 # Requests
 
 
-class StreamRequest(BaseModel):
+class TextRequest(BaseModel):
+    """What every request has."""
+
+    q: str | list[str] = Field(description="A text, or several.")
+    api_key: str | None = Field(None, description="If the server requires one; or send it as a bearer token.")
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.q] if isinstance(self.q, str) else self.q
+
+
+class StreamRequest(TextRequest):
     """The fields of LibreTranslate, and depth and budget_ms."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Où est la gare ?", "source": "fr", "target": "en"}})
@@ -102,9 +110,8 @@ class StreamRequest(BaseModel):
     source: str = Field(description="Language code, or auto where the model has one source language.")
     target: str = Field(description="Language code.")
     format: str = Field("text", description="text; html is not supported.")
-    api_key: str | None = Field(None, description="If the server requires one; or send it as a bearer token.")
     depth: str | None = Field(None, description="Such as 6-2, or auto for the model's selector.")
-    budget_ms: float | None = Field(None, gt=0, description="The best depth within this time per sentence.")
+    budget_ms: Positive | None = Field(None, description="The best depth within this time per sentence.")
 
 
 class TranslateRequest(StreamRequest):
@@ -112,19 +119,19 @@ class TranslateRequest(StreamRequest):
     alternatives: int = Field(0, ge=0, description="How many other translations to give, at most.")
 
 
-class ClassifyRequest(BaseModel):
+class ClassifyRequest(TextRequest):
     model_config = ConfigDict(json_schema_extra={"example": {"q": "a truly terrible thriller", "words": True}})
 
-    q: str | list[str] = Field(description="A text, or several.")
     depth: str | None = Field(None, description="Such as 6-0; by default that of the model.")
-    scale: float | None = Field(None, gt=0, description="Where each word has its own depth: all deeper or shallower.")
+    scale: Positive | None = Field(None, description="Where each word has its own depth: all deeper or shallower.")
     words: bool = Field(False, description="Give the depth of each word.")
-    api_key: str | None = None
 
 
-class DetectRequest(BaseModel):
-    q: str = Field(min_length=1)
-    api_key: str | None = None
+AnyRequest = TypeVar("AnyRequest", bound=TextRequest)
+# What is wrong with a field, by pydantic's name of the problem or the beginning of it.
+NOT_A_NUMBER, NOT_A_TEXT = "is not a number", "is not a text"
+WRONG = {"string": NOT_A_TEXT, "list": NOT_A_TEXT, "bool": "is not true or false", "greater_than": "must be above 0"}
+WRONG |= dict.fromkeys(("float", "finite", "int", "greater"), NOT_A_NUMBER)
 
 
 async def read_fields(request: Request, limits: RequestLimits) -> dict[str, Any]:
@@ -188,69 +195,24 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_texts(fields: dict[str, Any], limits: RequestLimits) -> tuple[list[str], bool]:
-    """The texts to work on, and whether they came as a list."""
-    q = fields.get("q")
-    if not q or (isinstance(q, list) and not all(isinstance(text, str) for text in q)):
-        raise ApiError(400, "Invalid request: missing q parameter")
-    if not isinstance(q, str | list):
-        raise ApiError(400, "Invalid request: q parameter is not a text")
-    texts = [q] if isinstance(q, str) else q
-    if len(texts) > limits.texts:
-        raise ApiError(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({limits.texts})")
-    characters = sum(map(len, texts))
+def parse_request(kind: type[AnyRequest], fields: dict[str, Any], limits: RequestLimits) -> AnyRequest:
+    """The fields, checked; empty ones count as left out. Messages are LibreTranslate's."""
+    given = {name: value for name, value in fields.items() if value not in (None, "", [])}
+    try:
+        asked = kind.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name, wrong = problem["loc"][0], problem["type"]
+        if wrong == "missing":
+            raise ApiError(400, f"Invalid request: missing {name} parameter") from None
+        reason = WRONG.get(wrong) or WRONG[wrong.partition("_")[0]]
+        raise ApiError(400, f"Invalid request: {name} parameter {reason}") from None
+    if len(asked.texts) > limits.texts:
+        raise ApiError(400, f"Invalid request: request ({len(asked.texts)}) exceeds batch limit ({limits.texts})")
+    characters = sum(map(len, asked.texts))
     if characters > limits.characters:
         raise ApiError(400, f"Invalid request: request ({characters}) exceeds text limit ({limits.characters})")
-    return texts, isinstance(q, list)
-
-
-def read_text(fields: dict[str, Any], name: str, required: bool = False) -> str | None:
-    value = fields.get(name)
-    if value is None or value == "":
-        if required:
-            raise ApiError(400, f"Invalid request: missing {name} parameter")
-        return None
-    if not isinstance(value, str):
-        raise ApiError(400, f"Invalid request: {name} parameter is not a text")
-    return value
-
-
-def read_number(fields: dict[str, Any], name: str, positive: bool = False) -> float | None:
-    value = fields.get(name)
-    if value is None or value == "":
-        return None
-    wrong = ApiError(400, f"Invalid request: {name} parameter is not a number")
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise wrong
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise wrong from None
-    if not math.isfinite(number):
-        raise wrong
-    if positive and number <= 0:
-        raise ApiError(400, f"Invalid request: {name} parameter must be above 0")
-    return number
-
-
-def read_flag(fields: dict[str, Any], name: str) -> bool:
-    value = fields.get(name, False)
-    if isinstance(value, str):
-        return value.strip().lower() in ("1", "true", "yes", "on")
-    if not isinstance(value, bool | None):
-        raise ApiError(400, f"Invalid request: {name} parameter is not true or false")
-    return bool(value)
-
-
-def read_alternatives(fields: dict[str, Any], limits: RequestLimits) -> int:
-    number = read_number(fields, "alternatives")
-    if number is None:
-        return 0
-    if number < 0 or number != int(number):
-        raise ApiError(400, "Invalid request: alternatives parameter is not a number")
-    if number > limits.alternatives:
-        raise ApiError(400, f"Invalid request: alternatives ({number:g}) exceeds limit ({limits.alternatives})")
-    return int(number)
+    return asked
 
 
 # Answers, as /docs describes them
