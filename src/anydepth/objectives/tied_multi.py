@@ -138,8 +138,9 @@ class TiedMulti(TranslationObjective):
         given_n = (table / table.sum(axis=1, keepdims=True)).cumsum(axis=1)
         found = []
         for copy, n_b in enumerate(n_cb.cpu().numpy()):
-            key = (self.seed, step, batch.indices[:, None], positions, *([copy] if copy else []))
-            found.append((keyed_uniform(*key)[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1).flatten())
+            extra = (copy,) if copy else ()
+            uniform_bt = keyed_uniform(self.seed, step, batch.indices[:, None], positions, *extra)
+            found.append((uniform_bt[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1).flatten())
         return torch.from_numpy(np.stack(found)).to(batch.source.device)
 
 
