@@ -30,6 +30,7 @@ def test_every_arm_is_a_recipe(claim):
         assert "{" not in json.dumps([str(found.data.tokenizer), str(found.init_from)])
         assert found.train.valid_every * 4 <= found.train.steps, arm.name  # or nothing is known of the last quarter
         assert found.train.warmup < found.train.steps / 2
+        assert found.teacher is None or not found.teacher.idle_keys()
 
 
 def test_what_is_needed_comes_before_and_names_are_unique():
