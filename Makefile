@@ -17,7 +17,7 @@ COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib 
 PYTEST = $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo check test lint docs bench clean
+.PHONY: demo check test lint docs bench studies clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -106,6 +106,10 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/training.py      # needs accelerate
 	$(BIN)/python benchmarks/optimisers.py demo/optimisers    # hours
 # and, with test sets of your own: benchmarks/bundled.py EVAL
+
+# The runs behind docs/studies.md: days on two cores. Stop it whenever you like; it goes on where it stopped.
+studies: $(VENV)/.installed
+	$(BIN)/python studies/run.py $(CLAIMS)
 
 clean:
 	rm -rf demo $(VENV)

@@ -47,7 +47,7 @@ def grown(model: Transformer) -> Transformer:
             "heads": 2 * config.heads,
             "ffn": 2 * config.ffn,
             "decoder_layers": config.decoder_layers + NEW_LAYERS,
-            "positions": "learnt",
+            "positions": "learned",
         }
     )
     made = Transformer(larger, model.vocabulary).eval()

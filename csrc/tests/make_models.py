@@ -12,7 +12,7 @@ from anydepth.model import Transformer
 KINDS: dict[str, dict[str, object]] = {
     "plain": {},
     "dense": {"residual": "dlcl", "activation": "gelu"},
-    "after": {"norm": "post", "activation": "gelu-tanh", "positions": "learnt"},
+    "after": {"norm": "post", "activation": "gelu-tanh", "positions": "learned"},
     "recurrent": {"encoder_shared": "all", "decoder_shared": "all", "residual": "rezero", "norm": "none"},
 }
 SIZES = {"width": 40, "heads": 4, "ffn": 72, "encoder_layers": 2, "decoder_layers": 3, "max_length": 32}

@@ -24,7 +24,7 @@ KINDS = {
     "gelu-tanh": {"activation": "gelu-tanh"},
     "rezero": {"residual": "rezero"},
     "norm after": {"norm": "post", "norm_epsilon": 1e-3},
-    "learnt positions": {"positions": "learnt", "token_types": 2},
+    "learnt positions": {"positions": "learned", "token_types": 2},
     "recurrent": {"encoder_shared": "all", "decoder_shared": "all"},
     "three tables": {"share_embeddings": "none"},
 }

@@ -31,7 +31,7 @@ KINDS = {
     "no norms": {"norm": "none", "residual": "rezero"},
     "dense": {"residual": "dlcl"},
     "norm after": {"norm": "post", "norm_epsilon": 1e-3},
-    "learnt positions": {"positions": "learnt", "token_types": 2},
+    "learnt positions": {"positions": "learned", "token_types": 2},
     "recurrent": {"encoder_shared": "all", "decoder_shared": "all"},
     "partly recurrent": {"encoder_shared": (1, 2, 1)},
     "three tables": {"share_embeddings": "none"},

@@ -282,3 +282,27 @@ def test_the_plan_decides_which_depths_are_mixed_and_hindsight_is_never_worse():
 def test_the_verdict_says_how_many_points_hold_with_hindsight():
     points = [replace(outcome(threshold=t), hindsight=best) for t, best in ((1.0, 29.5), (2.0, 30.5))]
     assert curve_of(points).verdict.endswith("(1 of them above the best with hindsight, too)")
+
+
+def test_the_error_of_a_difference_counts_sentences_and_seeds():
+    """Other sentences would move both, so their share does not shrink with the number of seeds."""
+    seeds = [[replace(outcome(bleu=bleu), sentence_error=0.3)] for bleu in (30.0, 30.2)]
+    (point,) = curve_of(*seeds).points
+    assert point.error == pytest.approx(math.hypot(0.1, 0.3))
+    assert point.is_above
+    assert curve_of(*seeds).verdict.endswith("by more than one standard error over sentences and 2 seeds")
+    (single,) = curve_of([replace(outcome(bleu=29.2), sentence_error=0.3)]).points
+    assert (single.error, single.is_above) == (0.3, False)
+
+
+def test_the_error_over_sentences_is_that_of_a_bootstrap():
+    chosen_n = np.arange(60) % 4
+    found = THREE.outcome(chosen_n, with_error=True)
+    assert THREE.outcome(chosen_n).sentence_error is None
+    weights_k = THREE._mixture(found.seconds)
+    rng, differences = np.random.default_rng(7), []
+    for _ in range(400):
+        rows = rng.integers(60, size=60)
+        sample = take_rows(TABLE, rows)
+        differences.append(sample.bleu(chosen_n[rows]) - sample.bleu_of_mixture(weights_k))
+    assert found.sentence_error == pytest.approx(np.std(differences), rel=0.15)

@@ -119,7 +119,7 @@ def test_the_unit_goes_as_deep_as_suffices_with_some_confidence(confidence, dept
 
 @torch.no_grad()
 def test_kinds_of_text():
-    model = made(token_types=2, positions="learnt", max_length=8, norm="post")
+    model = made(token_types=2, positions="learned", max_length=8, norm="post")
     plain = model.encode(SOURCE, model.full, PADDING)[-1]
     zeros, ones = torch.zeros_like(SOURCE), torch.ones_like(SOURCE)
     torch.testing.assert_close(model.encode(SOURCE, model.full, PADDING, types_bs=zeros)[-1], plain)
@@ -131,7 +131,7 @@ def test_kinds_of_text():
 
 @torch.no_grad()
 def test_learnt_places_are_added_and_refuse_more_text_than_there_are():
-    model = made(positions="learnt", max_length=5)
+    model = made(positions="learned", max_length=5)
     embedded = model._embed(model.source_embedding, SOURCE, 0)
     torch.testing.assert_close(embedded, model.source_embedding.weight[SOURCE] + model.positions.weight)
     with pytest.raises(UserError, match=r"6 subwords are more than the model takes \(5\)"):
@@ -139,6 +139,10 @@ def test_learnt_places_are_added_and_refuse_more_text_than_there_are():
 
 
 def test_a_unit_and_tables_count_as_parameters():
-    plain, larger = made(classes=2), made(classes=2, halting=True, token_types=2, positions="learnt", max_length=8)
-    counted = [sum(p.numel() for p in model.parameters_of(SubNetwork.words(3, 0))) for model in (plain, larger)]
+    plain, larger = made(classes=2), made(classes=2, halting=True, token_types=2, positions="learned", max_length=8)
+    counted = [sum(p.numel() for p in model.used_parameters(SubNetwork.words(3, 0))) for model in (plain, larger)]
     assert counted[1] - counted[0] == 16 * 3 + 3 + 2 * 16 + 8 * 16
+
+
+def test_positions_may_be_spelled_as_they_were():
+    assert ModelConfig(positions="learnt").positions == "learned"

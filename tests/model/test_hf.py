@@ -76,7 +76,7 @@ def test_config_and_shapes_of_a_roberta(tmp_path):
     found = read_pretrained(tmp_path)
     config = found.config
     assert (config.width, config.heads, config.ffn, config.encoder_layers, config.decoder_layers) == (16, 2, 24, 3, 0)
-    assert (config.norm, config.norm_epsilon, config.activation, config.positions) == ("post", 1e-3, "gelu", "learnt")
+    assert (config.norm, config.norm_epsilon, config.activation, config.positions) == ("post", 1e-3, "gelu", "learned")
     assert (config.token_types, config.dropout, config.attention_dropout) == (1, 0.2, 0.1)
     assert config.max_length == 24  # of 26 rows: positions begin after that of padding
     assert torch.equal(found.tensors["positions.weight"], theirs.embeddings.position_embeddings.weight[2:])

@@ -181,7 +181,7 @@ def test_without_norms_there_are_no_parameters_of_them():
 
 
 def counted(sub: SubNetwork, **options: object) -> int:
-    return sum(p.numel() for p in Transformer(ModelConfig(**SIZES, **options), 50).parameters_of(sub))
+    return sum(p.numel() for p in Transformer(ModelConfig(**SIZES, **options), 50).used_parameters(sub))
 
 
 @pytest.mark.parametrize("shared", ["none", "all"])

@@ -58,7 +58,7 @@ def test_each_application_has_a_cache_of_its_own(pattern, batch):
 def parameters(sub: SubNetwork, **changes: object) -> int:
     base = ModelConfig(width=512, heads=8, ffn=2048, encoder_layers=6, decoder_layers=6, **changes)
     with torch.device("meta"):
-        return sum(p.numel() for p in Transformer(base, 2**15).parameters_of(sub))
+        return sum(p.numel() for p in Transformer(base, 2**15).used_parameters(sub))
 
 
 def test_table_4_follows_from_the_config():

@@ -118,7 +118,7 @@ def test_parameters_are_counted_once(shared, matrices):
     encoder_layer, decoder_layer = attention + ffn + 4 * d, 2 * attention + ffn + 6 * d
     for sub in (SubNetwork.prefix(1, 1), SubNetwork.prefix(3, 2)):
         expected = len(sub.encoder) * encoder_layer + len(sub.decoder) * decoder_layer + 4 * d + matrices * 50 * d
-        assert sum(p.numel() for p in model.parameters_of(sub)) == expected
+        assert sum(p.numel() for p in model.used_parameters(sub)) == expected
 
 
 def test_positions_are_vaswanis():

@@ -175,7 +175,7 @@ def test_candidates_begin_with_the_base_and_are_all_different(base):
 
 
 def test_candidates_fit_a_narrow_model():
-    found = candidates(PAPER.model_copy(update={"ffn": 2048}), width=6, trials=8)
+    found = candidates(DEFAULTS["labels"].model_copy(update={"ffn": 1024}), width=6, trials=8)
     assert all(6 % config.heads == 0 and config.ffn <= 24 for config in found)
 
 
@@ -221,3 +221,11 @@ def test_a_table_without_text_is_refused(translator, tmp_path):
     table = replace(made_table(translator, 2, seed=1), sources=("", " "))
     with pytest.raises(UserError, match="no sentences to learn from"):
         fit_selector(translator, table, COSTS, VALUES, tmp_path, table)
+
+
+def test_networks_by_labels_may_be_as_large_as_the_papers():
+    """Its feed-forward size whatever the width of the model, and its numbers of layers in the search."""
+    found = candidates(PAPER, 32, 60)
+    assert {config.ffn for config in found} == {2048}
+    assert {config.layers for config in found} == {2, 4, 8}
+    assert {config.ffn for config in candidates(DEFAULTS["labels"], 32, 60)} == {128}

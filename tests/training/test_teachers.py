@@ -120,7 +120,7 @@ def test_what_a_user_should_know_of_a_teacher_is_said(toy_recipe, toy_run, tmp_p
             ("method: rkd, map: skip, lambda: 0.5", [], ["teacher.map has no effect", "teacher.lambda has no effect"]),
             ("method: rkd, eta: 0", [], ["the teacher teaches nothing"]),
             ("method: rkd, begin: 1", [], ["the teacher teaches nothing"]),
-            ("method: rkd, eta: 1", [], ["nothing is learnt from the references"]),
+            ("method: rkd, eta: 1", [], ["nothing is learned from the references"]),
             ("method: rkd", ["data.target_language=de"], ["the teacher translates fr to en"]),
         )
     ):

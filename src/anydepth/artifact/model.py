@@ -116,11 +116,11 @@ class LoadedModel:
 
     def parameters(self, depth: str | None = None) -> int:
         """How many parameters a depth uses, each counted once."""
-        return sum(p.numel() for p in self.model.parameters_of(self.menu[depth].subnetwork))
+        return sum(p.numel() for p in self.model.used_parameters(self.menu[depth].subnetwork))
 
     def bytes(self, depth: str | None = None) -> int:
         """How much memory those take."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters_of(self.menu[depth].subnetwork))
+        return sum(p.numel() * p.element_size() for p in self.model.used_parameters(self.menu[depth].subnetwork))
 
     @property
     def must_choose(self) -> bool:

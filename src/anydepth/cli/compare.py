@@ -46,6 +46,10 @@ def compare(
     batch_size: BatchSize = 32,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap over sentences.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 1,
+    over_seeds: Annotated[
+        bool,
+        typer.Option("--over-seeds", help="Resample the seeds, too: what training again might change as well."),
+    ] = False,
     cut_long: CutLong = False,
     from_language: From = None,
     to_language: To = None,
@@ -71,6 +75,7 @@ def compare(
         depth=depth,
         samples=samples,
         seed=seed,
+        over_seeds=over_seeds,
         kept=KeptOutputs(out),
     )
     to_terminal(compare_report(result), results())

@@ -52,6 +52,13 @@ def select(
             "the paper, whether it is best. all keeps the best of the three."
         ),
     ] = Kinds.all,
+    paper_size: Annotated[
+        bool,
+        typer.Option(
+            "--paper-size",
+            help="Networks by labels as large as the paper's: 2, 4 or 8 layers with a feed-forward size of 2,048.",
+        ),
+    ] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind, for the standard error.")] = 3,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 3,
     dev_source: Annotated[Path | None, typer.Option(help="Sentences to fine-tune on.", show_default=False)] = None,
@@ -92,7 +99,7 @@ def select(
         dev = read_sample(translator, dev_source, dev_reference)
     out = out or folder.resolve().with_name(f"{folder.resolve().name}-select")
     kinds = [one for one in KINDS if kind in (Kinds.all, one)]
-    options = SelectOptions(kinds, seeds, trials, beam, batch_size, seed, steps)
+    options = SelectOptions(kinds, seeds, trials, beam, batch_size, seed, steps, paper_size)
     work = SelectorRun(translator, sample, dev, out, options, run)
     work.check()
     make_report_folder(out, "select.json", "a folder of `anydepth select`")  # before hours of work, not after

@@ -1,8 +1,8 @@
 """The size of the Transformer, what its layers are like, and which of them share weights."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from anydepth.config.section import Section
 
@@ -47,7 +47,7 @@ class ModelConfig(Section):
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the probabilities of self-attention")
-    positions: Literal["sinusoidal", "learnt"] = Field(
+    positions: Literal["sinusoidal", "learned"] = Field(
         "sinusoidal", description="how positions are encoded: by sines and cosines, or by a learned table of max_length"
     )
     token_types: int = Field(
@@ -72,6 +72,12 @@ class ModelConfig(Section):
         "all", description="one matrix for source, target and output; or for target and output; or three"
     )
     max_length: int = Field(512, ge=4, le=100_000, description="longest source or output, in subwords")
+
+    @field_validator("positions", mode="before")
+    @classmethod
+    def _as_it_was_spelled(cls, value: Any) -> Any:
+        """Recipes and models of earlier versions say learnt."""
+        return "learned" if value == "learnt" else value
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":

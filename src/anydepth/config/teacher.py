@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from anydepth.config.section import Section, did_you_mean
 
 MapName = Literal["last", "regular", "overlap", "skip", "cross", "interleave"]
-Layer = Annotated[int, Field(ge=1)]
+LayerNumber = Annotated[int, Field(ge=1)]
 
 
 class TeacherConfig(Section):
@@ -27,7 +27,7 @@ class TeacherConfig(Section):
         description="rkd: outputs only, as it is for self unless another is given; pkd: also one layer of the teacher "
         "for each layer of the student; ckd: also several, combined",
     )
-    map: MapName | dict[Layer, tuple[Layer, ...]] | None = Field(
+    map: MapName | dict[LayerNumber, tuple[LayerNumber, ...]] | None = Field(
         None,
         description="which layers of the teacher each layer of the student learns from: a name (`anydepth maps 6 2` "
         "draws them all), or such as {1: [1, 3], 2: [4, 6]}; empty: regular, for pkd last",

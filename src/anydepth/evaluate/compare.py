@@ -68,12 +68,13 @@ class System:
 
 @dataclass(frozen=True)
 class SystemsResult:
-    """The first system is the baseline. `samples` and `seed` are those of the bootstrap."""
+    """The first system is the baseline. `samples`, `seed` and `over_seeds` are those of the bootstrap."""
 
     systems: tuple[System, ...]
     conditions: Conditions
     samples: int
     seed: int
+    over_seeds: bool = False  # whether the bootstrap drew the seeds, too
 
     @property
     def baseline(self) -> System:
@@ -106,7 +107,8 @@ class SystemsResult:
             "conditions": asdict(self.conditions),
             "signatures": self.signatures,
             "test": {
-                "name": "paired bootstrap over sentences, BLEU, against the first system",
+                "name": f"paired bootstrap over sentences{' and seeds' if self.over_seeds else ''}, BLEU, against the "
+                "first system",
                 "samples": self.samples,
                 "seed": self.seed,
             },
@@ -134,12 +136,14 @@ def compare_systems(
     depth: str | None = None,
     samples: int = 1000,
     seed: int = 1,
+    over_seeds: bool = False,
     kept: KeptOutputs | None = None,
 ) -> SystemsResult:
     """Compare every system with the first, at `depth` or at the deepest of each model.
 
     Several translators under one label are one way of training with several seeds. The paired bootstrap of `samples`
-    covers the luck of the test set, the standard deviation over the seeds that of training. Outputs go into `kept` one
+    covers the luck of the test set, the standard deviation over the seeds that of training; with `over_seeds` the
+    bootstrap covers both. Outputs go into `kept` one
     model after the other, and are taken from there where nothing has changed.
     """
     options = options or RunOptions()
@@ -158,9 +162,9 @@ def compare_systems(
         for label, members in candidates.items()
     }
     lines = [[model.outputs for model in members] for members in models.values()]
-    differences = paired_bootstrap(lines, references, samples=samples, seed=seed)
+    differences = paired_bootstrap(lines, references, samples=samples, seed=seed, over_seeds=over_seeds)
     systems = map(System, models, models.values(), [None, *differences])
-    return SystemsResult(tuple(systems), conditions, samples, seed)
+    return SystemsResult(tuple(systems), conditions, samples, seed, over_seeds)
 
 
 def _candidates(

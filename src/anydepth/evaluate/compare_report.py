@@ -29,9 +29,12 @@ def compare_report(result: SystemsResult) -> Report:
         f"minus that of {baseline} each time (Koehn 2004). A sentence is drawn with its translations by all models."
     )
     seeds = (
-        "sd, the standard deviation over the seeds of a system, tells what training again might change. The interval "
-        "and p do not cover that: a difference may be sure for these models and still no larger than what another seed "
-        "makes."
+        "The bootstrap draws the seeds of each system with replacement as well, so interval and p also cover what "
+        "training again might change. sd is the standard deviation over the seeds."
+        if result.over_seeds
+        else "sd, the standard deviation over the seeds of a system, tells what training again might change. The "
+        "interval and p do not cover that: a difference may be sure for these models and still no larger than what "
+        "another seed makes."
         if result.has_seeds
         else "What training again with another seed might change is not covered: each system is a single model."
     )

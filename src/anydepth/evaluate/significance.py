@@ -71,6 +71,12 @@ def paired_bootstrap(
     return [_difference(other[0] - first[0], other[1] - first[1]) for other in others]
 
 
+def sentence_error(one_ns: Floats, other_ns: Floats, *, samples: int = 500, seed: int = 1) -> float:
+    """The standard deviation, over resampled sentences, of the difference in BLEU between two sets of statistics."""
+    resampled_r2 = bleu_of_sums(_resampled_sums(np.stack([one_ns, other_ns], axis=1), samples, seed))
+    return float((resampled_r2[:, 0] - resampled_r2[:, 1]).std())
+
+
 def _resampled_sums(statistics_nks: Floats, samples: int, seed: int) -> Floats:
     """r x k x s. Exact: whole numbers far below 2**53."""
     n, k, s = statistics_nks.shape

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from anydepth.data import Tokenizer
 from anydepth.evaluate.every_depth import Chosen, EveryDepth
+from anydepth.evaluate.significance import sentence_error
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors import Selector
@@ -52,6 +53,7 @@ class ChoiceOutcome:
     share_k: tuple[float, ...]
     is_slowest: bool  # slower than every fixed depth, so that the mixture is the best of those
     hindsight: float | None = None
+    sentence_error: float | None = None  # of the difference: what other test sentences would change
 
     @property
     def difference(self) -> float | None:
@@ -87,14 +89,17 @@ class TradeOff:
         fixed depths. A third depth, or one off the front, would be of no use if BLEU were linear in its statistics, and
         is of almost none as it is. Which is best, the plan says.
         """
+        weights_k = self._mixture(seconds, hindsight)
+        return None if weights_k is None else self._sums.bleu_of_mixture(weights_k)
+
+    def _mixture(self, seconds: float, hindsight: bool = False) -> Seconds | None:
+        """The weights of its depths."""
         plan = self if hindsight else self.plan
         faster = [k for k in plan._front if self.seconds_k[k] <= seconds]
         slower = [k for k in plan._front if self.seconds_k[k] > seconds]
         mixtures = [self._pair(a, b, seconds) for a, b in product(faster, slower)]
         mixtures += [self._pair(k, k, seconds) for k in faster]
-        if not mixtures:
-            return None
-        return self._sums.bleu_of_mixture(max(mixtures, key=plan._sums.bleu_of_mixture))
+        return max(mixtures, key=plan._sums.bleu_of_mixture, default=None)
 
     @cached_property
     def _front(self) -> list[int]:
@@ -118,8 +123,10 @@ class TradeOff:
         places = np.unique(np.concatenate([even, self.seconds_k]))
         return [(at, bleu) for at in places.tolist() if (bleu := self.mixture_bleu(at)) is not None]
 
-    def outcome(self, chosen_n: Chosen, threshold: float = 0.0, overhead: float = 0.0) -> ChoiceOutcome:
-        """Of a choice; `overhead` is what making it takes, in seconds per sentence."""
+    def outcome(
+        self, chosen_n: Chosen, threshold: float = 0.0, overhead: float = 0.0, *, with_error: bool = False
+    ) -> ChoiceOutcome:
+        """Of a choice; `overhead` is what making it takes, in seconds per sentence. The error takes a bootstrap."""
         chosen = np.asarray(chosen_n)
         seconds = float(self.seconds_nk[np.arange(len(chosen)), chosen].mean()) + overhead
         counts_k = np.bincount(chosen, minlength=len(self.seconds_k))
@@ -132,7 +139,16 @@ class TradeOff:
             hindsight=self.mixture_bleu(seconds, hindsight=True),
             share_k=tuple((counts_k / len(chosen)).tolist()),
             is_slowest=seconds > float(self.seconds_k.max()),
+            sentence_error=self._sentence_error(chosen, seconds) if with_error else None,
         )
+
+    def _sentence_error(self, chosen_n: NDArray[np.integer[Any]], seconds: float) -> float | None:
+        """Of the difference between a choice and the mixture that takes as long."""
+        weights_k = self._mixture(seconds)
+        if weights_k is None:
+            return None
+        own_ns = self.table.bleu_nks[np.arange(len(chosen_n)), chosen_n].astype(np.float64)
+        return sentence_error(own_ns, np.tensordot(self.table.bleu_nks, weights_k, axes=(1, 0)))
 
     def oracle(self) -> ChoiceOutcome:
         """The best chrF for each sentence, the fastest of those that tie: what no selector can beat."""

@@ -188,10 +188,7 @@ def _about_curves(result: TradeoffResult) -> str:
     overheads = " and ".join(f"{_ms(curve.overhead)} ms for {curve.kind}" for curve in result.curves)
     said = [f"Each figure is the mean over {seeds} seed{'s' if seeds != 1 else ''}."]
     if seeds > 1:
-        said.append(
-            "± is the standard error over the seeds, on the same test sentences: it says how much the training of the "
-            "selector varies, not how other sentences would turn out."
-        )
+        said.append("± is the standard error over the seeds of the network and over the test sentences, by bootstrap.")
     said.append(f"The time includes that of choosing, {overheads}.")
     if len(result.curves) > 1:
         said.append(
@@ -248,7 +245,7 @@ def _timing(result: TradeoffResult) -> str:
 
 
 def _difference(point: CurvePoint) -> str:
-    """To the mixture, with the standard error where there are several seeds."""
+    """To the mixture, with the standard error where it is known."""
     if point.difference is None:
         return ""
     return f"{point.difference:+.2f}" + ("" if point.error is None else f" ± {point.error:.2f}")

@@ -54,15 +54,20 @@ class CurvePoint:
 
     @property
     def error(self) -> float | None:
-        """The standard error of the difference over the seeds; None with a single seed."""
+        """The standard error of the difference, over the seeds and over the test sentences, which all seeds share; None
+        if neither is known."""
         found = [one.difference for one in self.outcomes if one.difference is not None]
-        return _standard_error(found) if len(found) == len(self.outcomes) else None
+        if len(found) < len(self.outcomes):
+            return None
+        of_sentences = [one.sentence_error for one in self.outcomes if one.sentence_error is not None]
+        known = [_standard_error(found), fmean(of_sentences) if of_sentences else None]
+        return math.hypot(*(one for one in known if one is not None)) if any(one is not None for one in known) else None
 
     @property
     def is_above_hindsight(self) -> bool:
         """Also above the mixture that turned out to be best."""
         found = [one.bleu - one.hindsight for one in self.outcomes if one.hindsight is not None]
-        return self.is_above and len(found) == len(self.outcomes) and fmean(found) > (_standard_error(found) or 0.0)
+        return self.is_above and len(found) == len(self.outcomes) and fmean(found) > (self.error or 0.0)
 
     @property
     def counts(self) -> bool:
@@ -143,7 +148,15 @@ class SelectorCurve:
     def verdict(self) -> str:
         if not self.counting:
             return "not to be judged: at every threshold all sentences are at one depth or no mixture is as fast"
-        by = f"by more than one standard error over {self.seeds} seeds" if self.seeds > 1 else "with a single seed"
+        of_seeds = [f"{self.seeds} seeds"] if self.seeds > 1 else []
+        with_error = any(one.sentence_error is not None for point in self.counting for one in point.outcomes)
+        over = " and ".join([*(["sentences"] if with_error else []), *of_seeds])
+        by = ", ".join(
+            [
+                *([f"by more than one standard error over {over}"] if over else []),
+                *([] if of_seeds else ["with a single seed"]),
+            ]
+        )
         verdict = f"above the random mixture at {len(self.above)} of {len(self.counting)} points {by}"
         if self.above and all(one.hindsight is not None for point in self.above for one in point.outcomes):
             surely = sum(point.is_above_hindsight for point in self.above)

@@ -92,7 +92,7 @@ def sparse_self_attention(x_bsd: Tensor, w: SelfAttentionWeights, active: Active
     l unfinished sentences by q queries, the largest number of active tokens in a sentence.
     """
     d, heads = x_bsd.shape[-1], w.heads
-    x_lsd = norm(active.sentences_of(x_bsd), w.norm)
+    x_lsd = norm(active.take_sentences(x_bsd), w.norm)
     x_ad = norm(x_bsd.flatten(0, 1).index_select(0, active.rows_a), w.norm)
     query_ad = F.linear(x_ad, w.qkv.weight[:d], w.qkv.bias[:d])
     few = len(x_ad) * heads < ABSORBED * d * len(active.counts) and x_lsd.shape[1] >= SHORT

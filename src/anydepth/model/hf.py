@@ -130,7 +130,7 @@ def make_config(name: str, settings: Any, tensors: dict[str, Tensor]) -> ModelCo
                 "norm": "post",
                 "norm_epsilon": 1e-12 if distilbert else settings.layer_norm_eps,  # distilbert cannot set it
                 "activation": ACTIVATIONS[_activation(settings)],
-                "positions": "learnt",
+                "positions": "learned",
                 "token_types": 0 if types is None else len(types),
                 "dropout": settings.dropout if distilbert else settings.hidden_dropout_prob,
                 "attention_dropout": (

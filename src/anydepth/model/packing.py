@@ -22,7 +22,7 @@ class Active:
     positions_a: Tensor | None  # of the tokens on the l x q grid; None: they fill it
     attend: Tensor | None  # [l, 1, 1, s], False at padding; None: no padding
 
-    def sentences_of(self, x_bsd: Tensor) -> Tensor:
+    def take_sentences(self, x_bsd: Tensor) -> Tensor:
         remaining = x_bsd if self.sentences_l is None else x_bsd.index_select(0, self.sentences_l)
         return remaining[:, : max(self.lengths)]
 

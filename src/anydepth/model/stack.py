@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from anydepth.config import ModelConfig
 from anydepth.model.packing import Packing
 
-Gates = Sequence[float | Tensor] | None  # the weight of each layer's branches; tensors while they are being learnt
+Gates = Sequence[float | Tensor] | None  # the weight of each layer's branches; tensors while they are being learned
 # How many layers each token runs, [b, s]; or a function that computes it from the first layer's output.
 EncoderDepths = Tensor | Callable[[Tensor], Tensor] | None
 
@@ -66,7 +66,7 @@ class Dense(nn.Module):
             total: Tensor = torch.tensordot(row, torch.stack(list(past.values())), dims=1)
         return total
 
-    def parameters_of(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
+    def used_parameters(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
         """The parameters that are used when these layers run, given by index from 0."""
         for k in (0, *(index + 1 for index in chosen)):
             yield self.rows[k]
@@ -78,7 +78,7 @@ class Stack(nn.Module):
 
     `pattern` says which weights each layer uses: (0, 1, 2) gives each its own, (0, 0, 0) applies one layer three times
     (recurrent stacking). A layer that occurs several times is one module, and its parameters exist once. With
-    `residual` other than plain, each position also has a learnt weight that starts at 0, the same for all branches
+    `residual` other than plain, each position also has a learned weight that starts at 0, the same for all branches
     (ReZero, Bachlechner et al. 2020), or dense connections.
     """
 
@@ -102,7 +102,7 @@ class Stack(nn.Module):
         """Each layer once, however often it is applied."""
         return list(dict.fromkeys(self.layers))
 
-    def parameters_of(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
+    def used_parameters(self, chosen: Collection[int]) -> Iterator[nn.Parameter]:
         """The parameters that these layers and their exits use, each once. ReZero's weights are one parameter."""
         modules = dict.fromkeys([self.norm, *(self.layers[index] for index in chosen)])
         for module in modules:
@@ -110,7 +110,7 @@ class Stack(nn.Module):
         if self.scales is not None:
             yield self.scales
         if self.dense is not None:
-            yield from self.dense.parameters_of(chosen)
+            yield from self.dense.used_parameters(chosen)
 
     def forward(
         self,

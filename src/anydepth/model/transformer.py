@@ -43,8 +43,8 @@ class Transformer(nn.Module):
         self.target_embedding = nn.Embedding(vocabulary, config.width)
         shared = config.share_embeddings
         self.source_embedding = self.target_embedding if shared == "all" else nn.Embedding(vocabulary, config.width)
-        learnt = config.positions == "learnt"
-        self.positions = nn.Embedding(config.max_length, config.width) if learnt else None
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(config.max_length, config.width) if learned else None
         self.types = nn.Embedding(config.token_types, config.width) if config.token_types else None
         self.embedding_norm = make_norm(config) if config.norm == "post" else None
         self.transform = Transform(config) if config.head == "transform" and not classes else None
@@ -56,7 +56,7 @@ class Transformer(nn.Module):
             if shared != "none":
                 self.output.weight = self.target_embedding.weight
         self.positions_pd: Tensor
-        if not learnt:
+        if not learned:
             self.register_buffer("positions_pd", sinusoids(config.max_length + 1, config.width), persistent=False)
         self._initialise()
 
@@ -102,7 +102,7 @@ class Transformer(nn.Module):
         """The state after each encoder layer of `sub`, [b, s, d] each, before the final norm.
 
         `with_attention` adds the attention probabilities of each layer, [b, h, s, s]. `gates`, layer weights that are
-        being learnt, replace those of `sub`. If `sub` is by word, `depths` says how many layers each token runs (by
+        being learned, replace those of `sub`. If `sub` is by word, `depths` says how many layers each token runs (by
         default the halting unit decides), and padding is at the end of each row. `types_bs` are token types, by
         default 0.
         """
@@ -223,13 +223,13 @@ class Transformer(nn.Module):
             x = self.embedding_norm(x)
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
-    def parameters_of(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
+    def used_parameters(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
         """The parameters that a sub-network uses, each once."""
         others = [module for module in (self.embedding_norm, self.transform, self.halting) if module is not None]
         unique = {id(p): p for module in (*self.tables, *others) for p in module.parameters()}
         yield from unique.values()
-        yield from self.encoder.parameters_of(sub.encoder)
-        yield from self.decoder.parameters_of(sub.decoder)
+        yield from self.encoder.used_parameters(sub.encoder)
+        yield from self.decoder.used_parameters(sub.decoder)
 
 
 def pool(x_bsd: Tensor, padding_bs: Tensor | None) -> Tensor:

@@ -21,6 +21,14 @@ class SoftTargets(NamedTuple):
     temperature: float = 1.0
 
 
+class HardTargets(NamedTuple):
+    """The reference of each target token, what it counts at each exit, and the label smoothing."""
+
+    target_r: Tensor
+    weight_er: Tensor
+    smoothing: float
+
+
 class CrossEntropy(NamedTuple):
     """`total` has a gradient; the others are for the logs, one value for each exit and token."""
 
@@ -40,12 +48,11 @@ class _Chunked(torch.autograd.Function):
         ctx: Any,
         features_erd: Tensor,
         matrix_vd: Tensor,
-        target_r: Tensor,
-        weight_er: Tensor,
-        smoothing: float,
+        hard: HardTargets,
         soft: SoftTargets | None,
         wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
+        target_r, weight_er, smoothing = hard
         (exits, rows, _), vocabulary = features_erd.shape, len(matrix_vd)
         mean_d = matrix_vd.float().mean(dim=0)
         values_3er = torch.zeros(3, exits, rows, dtype=torch.float32, device=features_erd.device)
@@ -95,7 +102,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_features, grad_matrix = ctx.saved_tensors
-        return grads[0] * grad_features, grads[0] * grad_matrix, None, None, None, None, None
+        return grads[0] * grad_features, grads[0] * grad_matrix, None, None, None
 
 
 class _SoftLoss(NamedTuple):
@@ -139,6 +146,6 @@ def cross_entropy(
 ) -> CrossEntropy:
     """Sum over exits and tokens of weight x label-smoothed cross-entropy, plus that with the teacher's distribution."""
     total, values_3er = _Chunked.apply(  # type: ignore[no-untyped-call]
-        features_erd, matrix_vd, target_r, weight_er, smoothing, soft, torch.is_grad_enabled()
+        features_erd, matrix_vd, HardTargets(target_r, weight_er, smoothing), soft, torch.is_grad_enabled()
     )
     return CrossEntropy(total, *values_3er)

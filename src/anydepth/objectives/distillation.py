@@ -113,7 +113,7 @@ class LayerMatch(nn.Module):
         return mixture(chosen, self.shares())
 
     def shares(self) -> Tensor | None:
-        """The learnt weight of each of its layers; None: all the same."""
+        """The learned weight of each of its layers; None: all the same."""
         return None if self.logits is None else self.logits.softmax(dim=0)
 
     def forward(self, student_crd: Tensor, teacher: Mapping[int, Tensor], weight_cr: Tensor | None = None) -> Tensor:

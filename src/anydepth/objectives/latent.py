@@ -1,4 +1,4 @@
-"""Latent depth: gates on the layers, learnt for each language pair together with the shared weights.
+"""Latent depth: gates on the layers, learned for each language pair together with the shared weights.
 
 Li, Stickland, Tang and Kong 2020, "Deep Transformers with Latent Depth". Shapes: n language pairs, l layers.
 """

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from anydepth.data import Batch, Tokenizer
 from anydepth.depth import SubNetwork
+from anydepth.depth.assignment import Layers
 from anydepth.model import States, Transformer
 from anydepth.model.stack import Gates, Stack
-
-Layers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -169,5 +168,5 @@ def unused_parameters(model: Transformer, encoder: Collection[int], decoder: Col
 def _unused_in(stack: Stack, layers: Collection[int]) -> list[nn.Parameter]:
     if not stack.layers:  # the decoder of an encoder-only model: its norm is not used either
         return list(stack.parameters())
-    used = {id(p) for p in stack.parameters_of(layers)}  # layers may share weights
+    used = {id(p) for p in stack.used_parameters(layers)}  # layers may share weights
     return [p for p in stack.parameters() if id(p) not in used]

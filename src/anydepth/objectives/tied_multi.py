@@ -21,24 +21,24 @@ from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.outputs import ForwardOutputs, StackOutputs, forward_all
 from anydepth.rng import keyed_uniform
 
-Table = npt.NDArray[np.float64]
+ExitTable = npt.NDArray[np.float64]
 
 
-def _uniform(n: int, m: int, _: float) -> Table:
+def _uniform(n: int, m: int, _: float) -> ExitTable:
     return np.ones((n, m))
 
 
-def _linear(n: int, m: int, _: float) -> Table:
+def _linear(n: int, m: int, _: float) -> ExitTable:
     return np.outer(np.arange(1, n + 1), np.arange(1, m + 1)).astype(np.float64)
 
 
-def _deepest(n: int, m: int, share: float) -> Table:
+def _deepest(n: int, m: int, share: float) -> ExitTable:
     table = np.full((n, m), (1 - share) / max(1, n * m - 1))
     table[-1, -1] = share
     return table
 
 
-WEIGHTS: dict[str, Callable[[int, int, float], Table]] = {
+WEIGHTS: dict[str, Callable[[int, int, float], ExitTable]] = {
     "uniform": _uniform,
     "linear": _linear,
     "deepest": _deepest,
@@ -49,7 +49,7 @@ class TiedMulti(TranslationObjective):
     config: TiedMultiConfig
     takes_encoder_alone = True
 
-    def weights(self) -> Table:
+    def weights(self) -> ExitTable:
         """The weight of each exit, [n, m], summing to 1: `exact` weighs with it, `sampled` samples from it."""
         sizes = (self.model_config.encoder_layers, max(1, self.model_config.decoder_layers))
         table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
@@ -138,11 +138,12 @@ class TiedMulti(TranslationObjective):
         given_n = (table / table.sum(axis=1, keepdims=True)).cumsum(axis=1)
         found = []
         for copy, n_b in enumerate(n_cb.cpu().numpy()):
-            key = (self.seed, step, batch.indices[:, None], positions, *([copy] if copy else []))
-            found.append((keyed_uniform(*key)[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1).flatten())
+            extra = (copy,) if copy else ()
+            uniform_bt = keyed_uniform(self.seed, step, batch.indices[:, None], positions, *extra)
+            found.append((uniform_bt[:, :, None] >= given_n[n_b][:, None, :-1]).sum(axis=-1).flatten())
         return torch.from_numpy(np.stack(found)).to(batch.source.device)
 
 
-def _invert(cumulative: Table, uniform: Table) -> npt.NDArray[np.int64]:
+def _invert(cumulative: ExitTable, uniform: ExitTable) -> npt.NDArray[np.int64]:
     """Inverse transform sampling; the last class also takes what rounding leaves above the last sum."""
     return np.searchsorted(cumulative[:-1], uniform, side="right")

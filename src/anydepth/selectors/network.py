@@ -76,20 +76,21 @@ class SelectorConfig(Section):
         return self
 
 
-PAPER = SelectorConfig(
+PAPER = SelectorConfig(  # Dabre, Rubino and Fujita 2020, Section 5.2
     kind="labels",
     reads="embeddings",
     layers=2,
     heads=4,
-    ffn=512,
+    ffn=2048,
     features=False,
     dropout=0.1,
     optimiser="nesterov",
     rate=0.05,
     weight_decay=0.0,
 )
+SMALL = PAPER.model_copy(update={"ffn": 512})  # ours: of the paper's kind, for models that are small themselves
 DEFAULTS: dict[Kind, SelectorConfig] = {
-    "labels": PAPER,
+    "labels": SMALL,
     "values": SelectorConfig(kind="values"),
     "likelihood": SelectorConfig(kind="likelihood"),
 }

@@ -43,7 +43,7 @@ from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import Calibration, LengthCost, find_for, refuse_newer, save
 from anydepth.selectors.data import ParallelText, add_likelihood, pieces_folder, translate_sample
 from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
-from anydepth.selectors.network import DEFAULTS, Kind
+from anydepth.selectors.network import DEFAULTS, PAPER, Kind
 from anydepth.selectors.training import fine_tune, fit_selector, quiet_training, search_selector
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class SelectOptions:
     batch_size: int
     seed: int
     steps: int | None = None  # as in the configuration of the kind
+    paper_size: bool = False  # networks by labels as large as the paper's
 
 
 def check_model(translator: Translator) -> Path:
@@ -147,10 +148,12 @@ class SelectorRun:
         self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
     ) -> list[tuple[LearnedSelector, float]]:
         """A network for each seed, with its validation loss."""
-        options, train, valid, home = self.options, parts["train"], parts["valid"], self.folder / kind
+        options, train, valid = self.options, parts["train"], parts["valid"]
+        large = kind == "labels" and options.paper_size
+        home = self.folder / (f"{kind}-paper-size" if large else kind)
         costs = relative_costs(calibration, train.depths, self.translator.menu)
         steps = {} if options.steps is None else {"steps": options.steps}
-        base = DEFAULTS[kind].model_copy(update={"seed": options.seed, **steps})
+        base = (PAPER if large else DEFAULTS[kind]).model_copy(update={"seed": options.seed, **steps})
         log.info(f"{kind}: learning from {len(train):,} sentences")
         config, _ = search_selector(self.translator, train, valid, costs, base, home, options.trials)
         fitted = []
@@ -296,7 +299,10 @@ class MeasuredPart:
     def outcomes(self, selector: LearnedSelector, thresholds: Sequence[float], overhead: float) -> list[ChoiceOutcome]:
         scores_nk = selector.scores(self.sources)
         chosen = {threshold: selector.pick(scores_nk, self.lengths, threshold) for threshold in thresholds}
-        return [self.tradeoff.outcome(chosen_n, threshold, overhead) for threshold, chosen_n in chosen.items()]
+        return [
+            self.tradeoff.outcome(chosen_n, threshold, overhead, with_error=True)
+            for threshold, chosen_n in chosen.items()
+        ]
 
     def thresholds(self, selector: LearnedSelector) -> list[float]:
         """To measure the selector at."""

@@ -25,7 +25,7 @@ from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, standardise
 from anydepth.selectors.learned import LearnedSelector, split_level
-from anydepth.selectors.network import DepthPredictor, Kind, SelectorConfig, SelectorReader
+from anydepth.selectors.network import PAPER, DepthPredictor, Kind, SelectorConfig, SelectorReader
 from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
 from anydepth.training.checkpoint import average_checkpoints
 from anydepth.training.trainer import Trainer, TrainingData
@@ -54,6 +54,7 @@ SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
     "values": OF_WORDS,
     "likelihood": OF_WORDS,
 }
+PAPER_SPACE = {**SPACES["labels"], "layers": (2, 4, 8), "heads": (2, 4, 8)}  # its Table 2
 FINE_TUNING_RATE = 0.1  # of the rate that it was trained with
 
 
@@ -124,7 +125,7 @@ def search_selector(
             tried.append((loss, config, selector))
             advance(1)
     loss, config, selector = min(tried, key=lambda trial: trial[0])
-    chosen = ", ".join(f"{key} {getattr(config, key)}" for key in SPACES[base.kind])
+    chosen = ", ".join(f"{key} {getattr(config, key)}" for key in _search_space(base))
     log.info(f"best of {len(tried)}: {chosen} (validation loss {loss:.4f})")
     return config, selector
 
@@ -143,7 +144,7 @@ def quiet_training() -> Iterator[None]:
 
 def candidates(base: SelectorConfig, width: int, trials: int) -> list[SelectorConfig]:
     """`base` and others of the search space, sampled by its seed; more trials begin with the same ones."""
-    space = SPACES[base.kind]
+    space = _search_space(base)
     combinations = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
     random.Random(base.seed).shuffle(combinations)
     base = _fit_width(base, width)
@@ -151,10 +152,19 @@ def candidates(base: SelectorConfig, width: int, trials: int) -> list[SelectorCo
     return list(dict.fromkeys([base, *others]))[:trials]
 
 
+def _search_space(base: SelectorConfig) -> dict[str, tuple[Any, ...]]:
+    return PAPER_SPACE if _is_of_paper_size(base) else SPACES[base.kind]
+
+
+def _is_of_paper_size(config: SelectorConfig) -> bool:
+    return config.kind == "labels" and config.ffn == PAPER.ffn
+
+
 def _fit_width(config: SelectorConfig, width: int) -> SelectorConfig:
-    """No larger than makes sense beside a model of that width, with heads that divide it."""
+    """With heads that divide the width; no larger than makes sense beside a model of that width, but the paper's."""
     heads = next(heads for heads in range(config.heads, 0, -1) if width % heads == 0)
-    return config.model_copy(update={"heads": heads, "ffn": min(config.ffn, 4 * width)})
+    ffn = config.ffn if _is_of_paper_size(config) else min(config.ffn, 4 * width)
+    return config.model_copy(update={"heads": heads, "ffn": ffn})
 
 
 def _check_depths(

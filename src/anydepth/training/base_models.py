@@ -21,7 +21,7 @@ from anydepth.training.checkpoint import read_state, saved_steps
 from anydepth.training.trainer import model_tensors
 
 HEAD = "output.weight"
-# Model keys that need not be those of init_from; also max_length unless positions are learnt, and fewer layers.
+# Model keys that need not be those of init_from; also max_length unless positions are learned, and fewer layers.
 CHANGEABLE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
 
 
@@ -120,7 +120,7 @@ class BaseModels:
         if recipe.teacher.teaches_nothing or recipe.teacher.begin >= recipe.train.steps:
             found.append("the teacher teaches nothing: teacher.eta and lambda are 0, or it begins after the last step")
         if recipe.teacher.leaves_nothing:
-            found.append("eta and lambda together are 1: nothing is learnt from the references")
+            found.append("eta and lambda together are 1: nothing is learned from the references")
         if self.teacher is not None and self._has_other_languages(recipe.data):
             there = " to ".join(self.teacher.languages)
             found.append(f"the teacher translates {there}: from another language pair there is little to learn")
@@ -161,7 +161,7 @@ class BaseModels:
 
 def _is_changeable(key: str, value: object, there: ModelConfig) -> bool:
     if key == "max_length":
-        return there.positions != "learnt"
+        return there.positions != "learned"
     if key in ("encoder_layers", "decoder_layers"):  # the first layers are copied
         unshared = (there.encoder_shared, there.decoder_shared) == ("none", "none") and there.residual == "plain"
         return unshared and isinstance(value, int) and min(1, getattr(there, key)) <= value <= getattr(there, key)

@@ -1,6 +1,6 @@
 """Distributed training by processes that torchrun starts (DDP or FSDP); without torchrun there is one process.
 
-Each process takes its share of every batch, and gradients are all-reduced: what is learnt does not depend on how many
+Each process takes its share of every batch, and gradients are all-reduced: what is learned does not depend on how many
 processes there are.
 """
 
