@@ -159,8 +159,8 @@ def on_cluster(cluster):
 
 def test_work_of_this_process_on_a_cluster(toy_run, two_targets_run, on_cluster, tmp_path, monkeypatch):
     """All of it in one test: to connect takes long."""
-    check_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path)
     check_labels_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch)
+    check_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path)
 
 
 def check_labels_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch):
