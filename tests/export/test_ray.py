@@ -151,13 +151,19 @@ def test_the_same_bytes_though_a_worker_is_killed(toy_run, source, expected, tmp
     assert distilled(tmp_path / "out") == expected
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def on_cluster(cluster):
     yield RayRunner(cluster).started()
     ray.shutdown()
 
 
-def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch):
+def test_work_of_this_process_on_a_cluster(toy_run, two_targets_run, on_cluster, tmp_path, monkeypatch):
+    """All of it in one test: to connect takes long."""
+    check_labels_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch)
+    check_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path)
+
+
+def check_labels_though_a_worker_is_killed(toy_run, on_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "PIECE", 16)
     translator = package.load(toy_run, engine="torch")
     sources, references = zip(*toy_pairs(100, seed=51), strict=True)
@@ -172,7 +178,7 @@ def test_labels_for_a_selector_though_a_worker_is_killed(toy_run, on_cluster, tm
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
-def test_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
+def check_a_pair_on_ctranslate2(two_targets_run, on_cluster, tmp_path):
     (tmp_path / "in.fr").write_text("le chat dort.\nun chien mange.\n", "utf-8")
     translator = on_engine(package.load(two_targets_run, engine="torch").between(target="loud"), "ctranslate2", 1)
     run = replace(on_cluster, engine="ctranslate2")
