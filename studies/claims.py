@@ -220,8 +220,8 @@ FLEXIBLE_ARMS: Work = (
     flexible("multi-task-2x", "name: flexible", "train.steps=16000", "train.warmup=1000"),
     flexible("multi-task-4x", "name: flexible", "train.steps=32000", "train.warmup=2000"),
     flexible("left", "name: flexible, strategy: left"),  # Table 3
-    flexible("encoder-only", "name: flexible, sides: encoder"),  # Table 4
-    flexible("decoder-only", "name: flexible, sides: decoder"),
+    flexible("encoder-only", "name: flexible, sides: encoder", "train.valid_depths=[6-2, 1-2]"),  # Table 4
+    flexible("decoder-only", "name: flexible, sides: decoder", "train.valid_depths=[6-2, 6-1]"),
     flexible("one-decoder-task", "name: flexible, decoder_tasks: 1"),  # Table 5
     flexible("three-encoder-depths", "name: flexible, encoder_depths: [1, 3, 6]"),
     flexible("smaller-batches", "name: flexible", "train.batch_tokens=600"),

@@ -279,6 +279,7 @@ def test_fixed_gates_are_a_control(model):
     """Every branch counts half, in training and in the finished model, and there is nothing to learn."""
     objective = latent(fixed=0.5, sides="decoder")
     assert (list(objective.parameters()), objective.groups()) == ([], [])
+    assert objective.warnings(10) == []
     loss = objective(model, batch(), 7)
     assert set(loss.parts) == {"nll"}
     loss.total.backward()

@@ -18,7 +18,8 @@ import claims  # noqa: E402
 import run  # noqa: E402
 import tables  # noqa: E402
 
-from anydepth.config.reading import read_recipe  # noqa: E402
+from anydepth.config.reading import check_sections, read_recipe  # noqa: E402
+from anydepth.training.build import make_recipe_objective  # noqa: E402
 
 FOLDERS = run.Folders(Path("/runs"), Path("/data"))
 
@@ -31,6 +32,9 @@ def test_every_arm_is_a_recipe(claim):
         assert found.train.valid_every * 4 <= found.train.steps, arm.name  # or nothing is known of the last quarter
         assert found.train.warmup < found.train.steps / 2
         assert found.teacher is None or not found.teacher.idle_keys()
+        if found.init_from is None:  # which has a model of its own
+            check_sections(found)
+            assert make_recipe_objective(found).warnings(found.train.steps) == [], arm.name
 
 
 def test_what_is_needed_comes_before_and_names_are_unique():

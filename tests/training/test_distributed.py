@@ -28,6 +28,7 @@ OBJECTIVES = {
     "vanilla": "objective={name: vanilla}",
     "sampled": "objective={name: tied-multi, mode: sampled}",
     "sampled-encoder": "objective={name: tied-multi, mode: sampled-encoder}",
+    "sandwich": "objective={name: tied-multi, mode: sampled-encoder, encoder_exits: sandwich}",
     "exact": "objective={name: tied-multi, mode: exact}",
     "flexible": "objective={name: flexible, encoder_tasks: 1}",
     "layerdrop": "objective={name: layerdrop, encoder_p: 0.5, decoder_p: 0.5}",

@@ -78,7 +78,9 @@ class Latent(TranslationObjective):
                 )
 
     def warnings(self, steps: int) -> list[str]:
-        config, found = self.config, []
+        config, found = self.config, list[str]()
+        if config.fixed is not None:
+            return found
         if config.encoder_target is None and config.decoder_target is None and "lambda_" in config.model_fields_set:
             found.append("objective.lambda has no effect without encoder_target or decoder_target")
         if config.anneal_from + config.anneal_steps > steps:
