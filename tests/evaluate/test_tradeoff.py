@@ -140,18 +140,18 @@ def test_the_standard_error_is_over_the_seeds():
     curve = curve_of(*[[outcome(bleu=30 + gain)] for gain in (0, 1, 2)])
     (point,) = curve.points
     assert point.difference == pytest.approx(2)
-    assert point.error == pytest.approx(1 / math.sqrt(3))
-    assert point.bleu_error == pytest.approx(1 / math.sqrt(3))
-    assert point.is_above
+    assert point.standard_error == pytest.approx(1 / math.sqrt(3))
+    assert point.bleu_standard_error == pytest.approx(1 / math.sqrt(3))
+    assert point.above
     less = curve_of(*[[outcome(bleu=28.5 + gain)] for gain in (0, 1, 2)]).points[0]
     assert less.difference == pytest.approx(0.5)
-    assert not less.is_above  # by less than its standard error
+    assert not less.above  # by less than its standard error
 
 
 def test_each_seed_is_compared_at_its_own_time():
     curve = curve_of([outcome(seconds=2, bleu=30, mixture=29)], [outcome(seconds=3, bleu=33, mixture=32)])
-    assert curve.points[0].error == 0
-    assert (curve.points[0].seconds, curve.points[0].mixture) == (2.5, 30.5)
+    assert curve.points[0].standard_error == 0
+    assert (curve.points[0].seconds, curve.points[0].mixture_bleu) == (2.5, 30.5)
 
 
 def test_points_that_say_nothing_do_not_count():

@@ -1,6 +1,6 @@
 """`anydepth calibrate`: measures every depth on this machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,6 @@ from anydepth.cli.options import (
     results,
     stderr,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def calibrate(
@@ -50,6 +47,7 @@ def calibrate(
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.evaluate.calibrate import calibration_report
+    from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.render import to_terminal
     from anydepth.selectors.calibration import refuse_newer, save
 
@@ -58,18 +56,7 @@ def calibrate(
         model, device, threads, from_language, to_language, engine, quantize, batch_size=batch_size
     )
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
-    calibration = carry_out(
-        translator,
-        sources,
-        references,
-        beam=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        repeats=repeats,
-        timing_sentences=sentences,
-        cut_long=cut_long,
-        source_name=source.name,
-        reference_name=reference.name,
-    )
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
+    calibration = carry_out(translator, sources, references, options, timing_sentences=sentences)
     to_terminal(calibration_report(calibration), results())
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")

@@ -84,6 +84,7 @@ UseShortlist = Annotated[
         help="Restrict the output layer to the lexical shortlist that `anydepth shortlist` built: faster.",
     ),
 ]
+Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median counts.")]
 To = Annotated[
     str | None,
     typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),
@@ -158,17 +159,10 @@ def load_model(model: Path | None, device: str, threads: int | None) -> "Transla
     return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
 
 
-def load_families(
-    arguments: Sequence[str],
-    device: str,
-    threads: int | None,
-    source: str | None = None,
-    target: str | None = None,
-    **engine: Any,
-) -> "dict[str, list[Translator]]":
-    """Each model for the language pair that is wanted of all of them; `engine` as `load_translator` takes it."""
+def load_families(arguments: Sequence[str], *on: Any, batch_size: int) -> "dict[str, list[Translator]]":
+    """Each model, `on` what `load_translator` takes: a device, threads, a language pair, an engine."""
     return {
-        label: [load_translator(path, device, threads, source, target, **engine) for path in paths]
+        label: [load_translator(path, *on, batch_size=batch_size) for path in paths]
         for label, paths in families(arguments).items()
     }
 

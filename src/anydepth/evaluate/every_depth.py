@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from anydepth.data.cleaning import digest
 from anydepth.errors import UserError
-from anydepth.evaluate.experiment import Job, RunOptions, check_paired, make_jobs
+from anydepth.evaluate.experiment import DepthRun, RunOptions, check_paired, make_runs
 from anydepth.evaluate.metrics import ORDER, sentence_bleu_statistics, sentence_chrf
 from anydepth.files import atomic_folder, sha256_of
 from anydepth.infer.text_model import TooLongError
@@ -110,10 +110,10 @@ class EveryDepth:
             raise UserError(f"{folder} is damaged ({reason}): delete it and translate again") from error
 
 
-def fastest_first(members: Sequence[Translator], label: str = "") -> list[Job]:
+def fastest_first(members: Sequence[Translator], label: str = "") -> list[DepthRun]:
     """The depths of a model, or of all the members of a family, in the order of Eq. 1."""
-    jobs = make_jobs({label or "the family": tuple(members)}, None)
-    return sorted(jobs, key=lambda job: job.layers[::-1])
+    runs = make_runs({label or "the family": tuple(members)}, None)
+    return sorted(runs, key=lambda run: run.layers[::-1])
 
 
 def translate_every_depth(
@@ -146,19 +146,19 @@ def score_every_depth(
     label: str = "",
 ) -> EveryDepth:
     """The same; `advance` is called with the number of translations that have become ready."""
-    jobs = fastest_first(members, label)
-    outputs: list[list[str]] = [[] for _ in jobs]
-    chrf_nk = np.zeros((len(sources), len(jobs)), np.float32)
-    bleu_nks = np.zeros((len(sources), len(jobs), STATISTICS), np.int32)
+    runs = fastest_first(members, label)
+    outputs: list[list[str]] = [[] for _ in runs]
+    chrf_nk = np.zeros((len(sources), len(runs)), np.float32)
+    bleu_nks = np.zeros((len(sources), len(runs), STATISTICS), np.int32)
     for rows in _chunks(len(sources)):
         found: dict[str, list[str]] = {}
         for member in members:
             found |= _translate(member, sources, rows, options, advance)
-        columns = [found[job.entry.name] for job in jobs]
+        columns = [found[run.entry.name] for run in runs]
         chrf_nk[rows], bleu_nks[rows] = _scores(columns, references[rows])
         for all_lines, lines in zip(outputs, columns, strict=True):
             all_lines += lines
-    depths = tuple(job.entry.name for job in jobs)
+    depths = tuple(run.entry.name for run in runs)
     return EveryDepth(depths, tuple(sources), tuple(references), tuple(map(tuple, outputs)), chrf_nk, bleu_nks)
 
 

@@ -9,7 +9,7 @@ from anydepth.infer.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class ExplainedWord:
+class ShownWord:
     """As in the text. `spaced` says whether a space comes before it. What is only a sign has depth 0."""
 
     text: str
@@ -17,7 +17,7 @@ class ExplainedWord:
     depth: int
 
 
-MORE = ExplainedWord("…", True, 0)
+MORE = ShownWord("…", True, 0)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Explanation:
     probability: float
     depth: float
     layers: int
-    words: tuple[ExplainedWord, ...]
+    words: tuple[ShownWord, ...]
 
     def first(self, count: int) -> "Explanation":
         """With these words alone, and a sign that there were more."""
@@ -57,7 +57,7 @@ def explain(
 ) -> Explanation:
     """What the model called `name` makes of a text."""
     found, words = classifier.explain(text, depth=depth, scale=scale, lambda_=lambda_)
-    shown = tuple(ExplainedWord(_visible(word.text.strip()), word.text[:1].isspace(), word.depth) for word in words)
+    shown = tuple(ShownWord(_visible(word.text.strip()), word.text[:1].isspace(), word.depth) for word in words)
     if len(classifier.tokenizer.encode_many([text])[0]) > classifier.longest_source:  # then the rest was cut off
         shown = (*shown, MORE)
     layers = classifier.model.config.encoder_layers

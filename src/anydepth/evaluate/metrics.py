@@ -22,6 +22,10 @@ class Quality:
     bleu_signature: str
     chrf_signature: str
 
+    @property
+    def signatures(self) -> dict[str, str]:
+        return {"BLEU": self.bleu_signature, "chrF": self.chrf_signature}
+
 
 def score(outputs: Sequence[str], references: Sequence[str]) -> Quality:
     """Compare outputs with one reference each, line by line."""

@@ -21,9 +21,9 @@ from anydepth.evaluate.report import (
     Figure,
     Heading,
     Levels,
-    Line,
     Report,
     Section,
+    ShownRow,
     Table,
     Terms,
     Text,
@@ -159,7 +159,7 @@ def _rich_table(table: Table, columns: Sequence[int], console: Console, longest:
         pad_edge=False,
     )
     is_grouped = any(table.columns[place].group for place in columns)
-    rows, foot = table.lines()
+    rows, foot = table.shown()
     rooms = [max((len(row.cells[place].mark) for row in (*rows, *foot)), default=0) for place in columns]
     before = ""
     for place, room in zip(columns, rooms, strict=True):
@@ -179,7 +179,7 @@ def _rich_table(table: Table, columns: Sequence[int], console: Console, longest:
     return rich
 
 
-def _rich_cells(row: Line, columns: Sequence[int], rooms: Sequence[int], longest: int | None) -> list[RichText]:
+def _rich_cells(row: ShownRow, columns: Sequence[int], rooms: Sequence[int], longest: int | None) -> list[RichText]:
     """Marks stand below each other, beside the numbers."""
     found = []
     for number, (place, room) in enumerate(zip(columns, rooms, strict=True)):
