@@ -32,10 +32,10 @@ def test_front_keeps_both_of_two_equals() -> None:
 def test_means_over_rows_columns_and_all() -> None:
     model = with_holes()
     assert model.means.seconds == pytest.approx((1 + 3 + 2 + 4 + 2.5) / 5)
-    assert model.means_of_rows[1].bleu == pytest.approx((BLEU[POOR] + BLEU[FAIR]) / 2)
-    assert model.means_of_rows[3].seconds == 2.5
-    assert model.means_of_columns[2].bleu == pytest.approx((BLEU[FAIR] + BLEU[GOOD]) / 2)
-    assert model.means_of_columns[1].seconds == pytest.approx((1 + 2 + 2.5) / 3)
+    assert model.means_by_encoder[1].bleu == pytest.approx((BLEU[POOR] + BLEU[FAIR]) / 2)
+    assert model.means_by_encoder[3].seconds == 2.5
+    assert model.means_by_decoder[2].bleu == pytest.approx((BLEU[FAIR] + BLEU[GOOD]) / 2)
+    assert model.means_by_decoder[1].seconds == pytest.approx((1 + 2 + 2.5) / 3)
 
 
 def test_grid_has_holes_and_shows_the_better_of_two_of_a_size() -> None:

@@ -96,7 +96,7 @@ def best_of_all_pairs(tradeoff: TradeOff, seconds: float) -> float:
     for a, b in combinations(range(9), 2):
         share = (seconds - cost[a]) / (cost[b] - cost[a])
         if 0 <= share <= 1:
-            found.append(tradeoff.table.bleu_of_mixture((1 - share) * np.eye(9)[a] + share * np.eye(9)[b]))
+            found.append(tradeoff.table.mixed_bleu((1 - share) * np.eye(9)[a] + share * np.eye(9)[b]))
     return max(found)
 
 
@@ -270,7 +270,7 @@ def test_the_plan_decides_which_depths_are_mixed_and_hindsight_is_never_worse():
     elsewhere = with_costs(noisy_table({"1-1": 0.5, "1-2": 0.1, "2-2": 0.9}), 1.0, 2.0, 4.0)
     planned = TradeOff(here.table, here.seconds_nk, elsewhere)
     two_thirds = np.array([2 / 3, 0.0, 1 / 3])
-    assert planned.mixture_bleu(2.0) == pytest.approx(here.table.bleu_of_mixture(two_thirds))
+    assert planned.mixture_bleu(2.0) == pytest.approx(here.table.mixed_bleu(two_thirds))
     assert planned.mixture_bleu(2.0, hindsight=True) == pytest.approx(here.bleu_k[1])
     chosen = planned.outcome(np.ones(60, int))
     assert chosen.difference > 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import From, ModelOrBundled, Threads, To, depths_of, load_model, results, stderr
+from anydepth.cli.options import From, ModelOrBundled, Threads, To, complete_depths, load_model, results, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.bench import BenchRow
@@ -16,7 +16,7 @@ def bench(
     model: ModelOrBundled = None,
     depth: Annotated[
         list[str] | None,
-        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=depths_of),
+        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=complete_depths),
     ] = None,
     source: Annotated[
         Path | None,

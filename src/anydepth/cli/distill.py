@@ -23,7 +23,7 @@ from anydepth.cli.options import (
     Threads,
     To,
     Workers,
-    depths_of,
+    complete_depths,
     load_translator,
     make_runner,
     stderr,
@@ -32,7 +32,7 @@ from anydepth.cli.options import (
 Depth = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=depths_of
+        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=complete_depths
     ),
 ]
 

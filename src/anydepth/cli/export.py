@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import ModelOrBundled, Threads, depths_of, load_model, stderr
+from anydepth.cli.options import ModelOrBundled, Threads, complete_depths, load_model, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.export import Check
@@ -28,7 +28,7 @@ def export(
         typer.Option(
             help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
             show_default=False,
-            autocompletion=depths_of,
+            autocompletion=complete_depths,
         ),
     ] = None,
     quantize: Annotated[

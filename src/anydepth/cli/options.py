@@ -114,7 +114,7 @@ Workers = Annotated[
 PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
-def depths_of(context: typer.Context) -> list[str]:
+def complete_depths(context: typer.Context) -> list[str]:
     """For completion: the depths of the model that has been typed, read without loading anything."""
     try:
         given = context.params.get("model") or next(iter(context.args), None)

@@ -15,7 +15,7 @@ from anydepth.cli.options import (
     Quantize,
     Speculate,
     UseShortlist,
-    depths_of,
+    complete_depths,
     stderr,
 )
 from anydepth.errors import UserError
@@ -35,7 +35,7 @@ def serve(
         typer.Option(
             help="For requests that name none: such as 6-2, or auto.  [default: that of the model]",
             show_default=False,
-            autocompletion=depths_of,
+            autocompletion=complete_depths,
         ),
     ] = None,
     budget: Annotated[

@@ -24,7 +24,7 @@ from anydepth.cli.options import (
     Threads,
     To,
     UseShortlist,
-    depths_of,
+    complete_depths,
     load_translator,
     stderr,
 )
@@ -40,7 +40,7 @@ DepthOrAuto = Annotated[
     typer.Option(
         help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: that of the model, by `info`]",
         show_default=False,
-        autocompletion=depths_of,
+        autocompletion=complete_depths,
     ),
 ]
 

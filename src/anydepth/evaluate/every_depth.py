@@ -71,7 +71,7 @@ class EveryDepth:
         """BLEU if each sentence is translated at the depth chosen for it."""
         return _bleu(self.bleu_nks[np.arange(len(self)), np.asarray(chosen_n)].sum(0, dtype=np.int64))
 
-    def bleu_of_mixture(self, weights_k: Sequence[float] | NDArray[np.floating[Any]]) -> float:
+    def mixed_bleu(self, weights_k: Sequence[float] | NDArray[np.floating[Any]]) -> float:
         """BLEU if the depth of each sentence is drawn at random with these weights, which need not add up to 1."""
         weights = np.asarray(weights_k, dtype=np.float64)
         return _bleu(weights / weights.sum() @ self.bleu_nks.sum(0, dtype=np.int64))

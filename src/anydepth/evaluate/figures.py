@@ -140,7 +140,7 @@ def name_points(
                 path_effects=outlined(),
             )
             box = note.get_window_extent(renderer)
-            if not any(box.overlaps(other) for other in taken) and box.x1 <= axes.bbox.x1:
+            if axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
             note.remove()

@@ -115,12 +115,12 @@ class ModelSweep:
         return Means.over(self.depths)
 
     @property
-    def means_of_rows(self) -> dict[int, Means]:
+    def means_by_encoder(self) -> dict[int, Means]:
         """By encoder depth n."""
         return self._means_by(lambda one: one.encoder_layers)
 
     @property
-    def means_of_columns(self) -> dict[int, Means]:
+    def means_by_decoder(self) -> dict[int, Means]:
         """By decoder depth m."""
         return self._means_by(lambda one: one.decoder_layers)
 
@@ -153,8 +153,8 @@ class ModelSweep:
             "depths": [one.to_json() for one in self.depths],
             "pareto_front": self.front_depths,
             "means": asdict(self.means),
-            "means_of_encoder_depths": {str(n): asdict(means) for n, means in self.means_of_rows.items()},
-            "means_of_decoder_depths": {str(m): asdict(means) for m, means in self.means_of_columns.items()},
+            "means_of_encoder_depths": {str(n): asdict(means) for n, means in self.means_by_encoder.items()},
+            "means_of_decoder_depths": {str(m): asdict(means) for m, means in self.means_by_decoder.items()},
         }
 
 

@@ -51,7 +51,7 @@ def sweep_report(result: SweepResult) -> rp.Report:
     for model in result.models:
         sections += [*([rp.Heading(model.label, 3)] if several else []), _tiles(model)]
     sections += [rp.Heading("What time buys"), _quality_time(result.models)]
-    sections += [rp.Heading("Quality and time at every depth"), *_depth_maps(result)]
+    sections += _depth_maps(result)
     sections += [_numbers(model, several) for model in result.models]
     if comparison is not None:
         sections += [rp.Heading("The models compared"), *_comparison(result, comparison)]
@@ -129,12 +129,12 @@ def _numbers(model: ModelSweep, several: bool) -> rp.Details:
     note = f"{FRONT_MARK} {ON_FRONT}."
     table = rp.tabulate(columns, model.depths, model.label, note, strong=lambda one: one.depth in front, foot=[foot])
     sections: list[rp.Section] = [table]
-    if min(len(model.means_of_rows), len(model.means_of_columns)) > 1:  # else it says the same again
+    if min(len(model.means_by_encoder), len(model.means_by_decoder)) > 1:  # else it says the same again
         points = [(one.encoder_layers, one.decoder_layers, one.bleu) for one in model.depths]
         sections += [
             rp.tabulate_depths(f"{model.label}: BLEU", points, max, ("mean", fmean)),
-            _means("Means by encoder layers", "n", model.means_of_rows),
-            _means("Means by decoder layers", "m", model.means_of_columns),
+            _means("Means by encoder layers", "n", model.means_by_encoder),
+            _means("Means by decoder layers", "m", model.means_by_decoder),
         ]
     summary = f"All numbers{f' of {model.label}' if several else ''}"
     return rp.Details(summary, sections, open=len(model.depths) <= ROWS_AT_A_GLANCE, terminal=True)
@@ -283,20 +283,21 @@ def depths_to_show(model: ModelSweep) -> list[DepthResult]:
     return [candidates[index] for index in sorted(indices)]
 
 
-def _depth_maps(result: SweepResult) -> list[rp.Figure]:
+def _depth_maps(result: SweepResult) -> list[rp.Section]:
     """BLEU and time over n x m for each model, on one scale for all of them, a depth at the same place in each."""
     stems, several = rp.file_stems(result.labels), len(result.models) > 1
-    found = []
+    sections: list[rp.Section] = [] if several else [rp.Heading("Quality and time at every depth")]
     kinds: Sequence[tuple[str, str, Scale, Callable[[DepthResult], float]]] = (
         ("bleu", "BLEU, higher is better", Scale("viridis", "BLEU"), lambda one: one.bleu),
         ("time", "Time per sentence (ms), lower is better", Scale("cividis_r", "ms"), _milliseconds),
     )
     for name, title, scale, value in kinds:
         maps = {one.label: {place: value(cell) for place, cell in one.cells.items()} for one in result.models}
+        sections += [rp.Heading(title)] if several else []
         for label, cells in maps.items():
             named = (f"{name}-{stems[label]}", f"{label}: {title}") if several else (name, title)
-            found.append(depth_map(*named, cells, scale, beside=maps.values()))
-    return found
+            sections.append(depth_map(*named, cells, scale, beside=maps.values()))
+    return sections
 
 
 def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> rp.Figure:

@@ -76,7 +76,7 @@ class TradeOff:
         self.seconds_k: Seconds = seconds_nk.mean(0)
         self._sums = _in_one_row(table)
         single = np.eye(len(table.depths))
-        self.bleu_k = np.array([self._sums.bleu_of_mixture(weights_k) for weights_k in single])
+        self.bleu_k = np.array([self._sums.mixed_bleu(weights_k) for weights_k in single])
         self.chrf_k: Seconds = table.chrf_nk.mean(0, dtype=np.float64)
 
     def mixture_bleu(self, seconds: float, hindsight: bool = False) -> float | None:
@@ -94,7 +94,7 @@ class TradeOff:
         mixtures += [self._pair(k, k, seconds) for k in faster]
         if not mixtures:
             return None
-        return self._sums.bleu_of_mixture(max(mixtures, key=plan._sums.bleu_of_mixture))
+        return self._sums.mixed_bleu(max(mixtures, key=plan._sums.mixed_bleu))
 
     @cached_property
     def _front(self) -> list[int]:

@@ -190,7 +190,7 @@ def read_log(run: Path) -> list[Record]:
     lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
     records = []
     for number, line in enumerate(lines, 1):
-        if math.isfinite(step_of(line)):
+        if math.isfinite(read_step(line)):
             records.append(json.loads(line))
         elif number < len(lines):
             raise UserError(f"{path} is damaged in line {number}: that is no record of a run; remove the line")
@@ -204,7 +204,7 @@ def _is_foreign(run: Path) -> bool:
     return text[: len(start)] != start[: len(text)]
 
 
-def step_of(line: str) -> float:
+def read_step(line: str) -> float:
     """Infinite for what is no record, such as a torn last line."""
     try:
         return float(json.loads(line)["step"])
