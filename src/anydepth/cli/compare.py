@@ -53,7 +53,7 @@ def compare(
     on = (device, threads, from_language, to_language, engine, quantize)
     translators = opt.load_families(systems, *on, batch_size=batch_size)
     named = (source.name, reference.name)
-    options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, repeats=1, samples=samples)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, samples=samples)
     kept = KeptOutputs(out)
     result = compare_systems(translators, sources, references, options, depth=depth, seed=seed, kept=kept)
     to_terminal(compare_report(result), opt.results())

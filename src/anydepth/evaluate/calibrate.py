@@ -11,7 +11,7 @@ from typing import Any
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import RunOptions, check_paired, now
-from anydepth.evaluate.metrics import score
+from anydepth.evaluate.metrics import pareto_front, score
 from anydepth.evaluate.report import Column, Report, Section, Text, tabulate
 from anydepth.infer.options import TranslateKeywords
 from anydepth.infer.translator import Translator
@@ -86,11 +86,14 @@ def calibrate(
 
 def calibration_report(calibration: Calibration) -> Report:
     """A table of all depths, with the Pareto fronts of both ways of translating."""
-    length = calibration.mean_length
+    length, names = calibration.mean_length, list(calibration.depths)
+    bleu = {name: one.quality["bleu"] for name, one in calibration.depths.items()}
     single = {name: one.single.at(length) for name, one in calibration.depths.items()}
     batched = {name: one.batched.at(length) for name, one in calibration.depths.items()}
-    bleu = {name: one.quality["bleu"] for name, one in calibration.depths.items()}
-    fronts = _front(single, bleu), _front(batched, bleu)
+    fronts = [
+        {names[place] for place in pareto_front([(seconds[name], bleu[name]) for name in names])}
+        for seconds in (single, batched)
+    ]
     columns = [
         Column("depth", lambda name: name),
         Column("BLEU", bleu.get, ".2f"),
@@ -107,19 +110,6 @@ def calibration_report(calibration: Calibration) -> Report:
         Text("* on the Pareto front: no other depth is faster and at least as good"),
     ]
     return Report("Every depth on this machine", sections, asdict(calibration))
-
-
-def _front(seconds: dict[str, float], bleu: dict[str, float]) -> set[str]:
-    return {
-        name
-        for name in seconds
-        if not any(
-            (seconds[other], -bleu[other]) != (seconds[name], -bleu[name])
-            and seconds[other] <= seconds[name]
-            and bleu[other] >= bleu[name]
-            for other in seconds
-        )
-    }
 
 
 def _evened_out(measured: Calibration, menu: DepthMenu) -> dict[str, DepthCost]:

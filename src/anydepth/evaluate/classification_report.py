@@ -303,7 +303,7 @@ def _speed_figure(evaluation: Evaluation) -> rp.Figure:
         axes.set_xticks(sizes)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.dataLim.y1)
 
     series = []
     for system, look in _looks(evaluation):

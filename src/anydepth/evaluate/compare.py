@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anydepth.artifact.model import short_name
@@ -157,7 +157,7 @@ def compare_systems(
         raise UserError("nothing to compare: give two or more systems")
     check_paired(sources, references)
     members = [member for members in families.values() for member in members]
-    conditions = Conditions.here(members, len(sources), options)
+    conditions = Conditions.here(members, len(sources), replace(options, repeats=1))
     candidates = _candidates(families, depth, sources, options)
     everyone = [one for members in candidates.values() for one in members]
     outputs = _outputs(everyone, sources, kept or KeptOutputs(), options)

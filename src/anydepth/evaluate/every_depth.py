@@ -146,24 +146,20 @@ def score_every_depth(
     label: str = "",
 ) -> EveryDepth:
     """The same; `advance` is called with the number of translations that have become ready."""
-    runs = fastest_first(members, label)
-    outputs: list[list[str]] = [[] for _ in runs]
-    chrf_nk = np.zeros((len(sources), len(runs)), np.float32)
-    bleu_nks = np.zeros((len(sources), len(runs), STATISTICS), np.int32)
-    for rows in _chunks(len(sources)):
+    depths = tuple(run.entry.name for run in fastest_first(members, label))
+    outputs: dict[str, list[str]] = {depth: [] for depth in depths}
+    scores = []
+    for start in range(0, len(sources), CHUNK):
+        rows = slice(start, start + CHUNK)
         found: dict[str, list[str]] = {}
         for member in members:
             found |= _translate(member, sources, rows, options, advance)
-        columns = [found[run.entry.name] for run in runs]
-        chrf_nk[rows], bleu_nks[rows] = _scores(columns, references[rows])
-        for all_lines, lines in zip(outputs, columns, strict=True):
-            all_lines += lines
-    depths = tuple(run.entry.name for run in runs)
-    return EveryDepth(depths, tuple(sources), tuple(references), tuple(map(tuple, outputs)), chrf_nk, bleu_nks)
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
+        scores.append(_scores([found[depth] for depth in depths], references[rows]))
+        for depth in depths:
+            outputs[depth] += found[depth]
+    chrf_nk, bleu_nks = (np.concatenate(parts) for parts in zip(*scores, strict=True))
+    lines = tuple(tuple(outputs[depth]) for depth in depths)
+    return EveryDepth(depths, tuple(sources), tuple(references), lines, chrf_nk, bleu_nks)
 
 
 def _translate(
@@ -196,15 +192,11 @@ def _scores(columns: Sequence[Sequence[str]], references: Sequence[str]) -> tupl
 def take_rows(table: EveryDepth, rows: Sequence[int] | NDArray[np.integer[Any]]) -> EveryDepth:
     """The table of these sentences alone, in this order."""
     chosen = np.asarray(rows, dtype=np.intp)
-    return EveryDepth(
-        table.depths,
-        tuple(table.sources[row] for row in chosen),
-        tuple(table.references[row] for row in chosen),
-        tuple(tuple(lines[row] for row in chosen) for lines in table.outputs),
-        table.chrf_nk[chosen],
-        table.bleu_nks[chosen],
-        None if table.likelihood_nk is None else table.likelihood_nk[chosen],
-    )
+    texts = [tuple(lines[row] for row in chosen) for lines in (table.sources, table.references, *table.outputs)]
+    arrays: list[Any] = [
+        None if one is None else one[chosen] for one in (table.chrf_nk, table.bleu_nks, table.likelihood_nk)
+    ]
+    return EveryDepth(table.depths, texts[0], texts[1], tuple(texts[2:]), *arrays)
 
 
 def join_tables(tables: Sequence[EveryDepth]) -> EveryDepth:

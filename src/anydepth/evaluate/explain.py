@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from anydepth.evaluate.report import Heading, Levels, Report, Section, Text, Where, Word, Words
 from anydepth.infer.classifier import Classifier
@@ -42,9 +41,6 @@ class Explanation:
         words = [Word(one.text, one.depth, one.spaced, f"depth {one.depth}") for one in self.words]
         return Words(words, levels, title, bars, where)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def explain(
     classifier: Classifier,
@@ -74,7 +70,7 @@ def explain_report(texts: Sequence[Sequence[Explanation]]) -> Report:
     for number, those in enumerate(texts, 1):
         sections.append(Heading(f"Text {number}" if len(texts) > 1 else "Text"))
         sections += explain_sections(those, levels)
-    data = {"texts": [[one.to_json() for one in those] for those in texts]}
+    data = {"texts": [[asdict(one) for one in those] for those in texts]}
     return Report("How deep words go", sections, data)
 
 

@@ -57,6 +57,15 @@ def sentence_bleu_statistics(outputs: Sequence[str], references: Sequence[str]) 
     return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores], np.int32)
 
 
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the (seconds, quality) that no other beats: as good in both and better in one."""
+    return [
+        place
+        for place, (seconds, quality) in enumerate(points)
+        if not any(s <= seconds and q >= quality and (s, q) != (seconds, quality) for s, q in points)
+    ]
+
+
 def repetition_rate(texts: Sequence[str]) -> float:
     """The share of words that repeat the 1 to 4 words right before them.
 

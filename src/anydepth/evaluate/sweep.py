@@ -23,7 +23,7 @@ from anydepth.evaluate.experiment import (
     measured_alike,
     record_measurements,
 )
-from anydepth.evaluate.metrics import Quality, score
+from anydepth.evaluate.metrics import Quality, pareto_front, score
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 
@@ -140,8 +140,8 @@ class ModelSweep:
     @property
     def front(self) -> list[DepthResult]:
         """The Pareto front, fast to slow: no other entry is as good in both and better in one."""
-        undominated = (one for one in self.depths if not any(_dominates(other, one) for other in self.depths))
-        return sorted(undominated, key=lambda one: (one.seconds, one.bleu))
+        front = [self.depths[place] for place in pareto_front([(one.seconds, one.bleu) for one in self.depths])]
+        return sorted(front, key=lambda one: (one.seconds, one.bleu))
 
     @property
     def front_depths(self) -> list[str]:
@@ -297,8 +297,3 @@ def _measured_on(result: SweepResult, translator: Translator) -> dict[str, Any]:
         "lines": conditions.lines,
         "date": conditions.date,
     }
-
-
-def _dominates(one: DepthResult, other: DepthResult) -> bool:
-    at_least_equal = one.seconds <= other.seconds and one.bleu >= other.bleu
-    return at_least_equal and (one.seconds < other.seconds or one.bleu > other.bleu)

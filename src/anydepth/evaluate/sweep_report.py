@@ -313,6 +313,7 @@ def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> 
         title,
         cells,
         Scale("RdBu", "BLEU", -most, most, "{:+.1f}"),
+        beside=[dict.fromkeys(model.cells, 0.0) for model in result.models],  # room for the depths of all
         boxed=boxed,
     )
 
