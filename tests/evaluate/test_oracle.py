@@ -120,7 +120,7 @@ def test_a_family_beside_a_model(members: list[Translator]) -> None:
     assert alone.timing.ratio == 1
     assert alone.ties["all"] == 1
     assert (result.conditions.source_file, result.conditions.lines) == ("test.en", len(SOURCES))
-    assert said.getvalue().count("timed passes: 2 of 2") == 1
+    assert said.getvalue().count("timed passes: 6 of 6") == 1  # three of each
 
 
 def test_what_is_refused(members: list[Translator]) -> None:
