@@ -55,7 +55,9 @@ class Panel:
 
 def gradient_maps(runs: Sequence[TrainingRun]) -> Figure | None:
     """Figure 2, with all layers: a panel for each stack and run."""
-    found = [(run, side, norms.thinned(MOST_COLUMNS, geometric=True)) for side, run, norms in _stacks(runs)]
+    stacks = [(run, side, norms) for run in runs for side, norms in run.gradients().items()]
+    stacks.sort(key=lambda one: one[1] == "decoder")  # in the order in which data flows
+    found = [(run, side, norms.thinned(MOST_COLUMNS, geometric=True)) for run, side, norms in stacks]
     norm = log_scale(norms.grid for _, _, norms in found)
     return _maps_over_steps("gradients", "Gradient norm of each layer", found, norm, GRADIENT_COLOURS)
 
@@ -142,8 +144,14 @@ def loss_curves(runs: Sequence[TrainingRun]) -> Figure | None:
             cross: dict[str, Any] = {**look, "marker": "X", "markersize": 9, "linestyle": ""}
             entries[f"{run.label}, {run.diverged}"] = Line2D([], [], **cross)
 
+    values = [value for found in curves.values() for _, curve, _ in found for value in curve.values]
+    firsts = [curve.values[0] for _, curve, _ in curves["training"] if curve.values]
+
     def finish(canvas: Canvas, used: Sequence[Axes]) -> None:
-        low, high = _loss_limits(curves)
+        # A loss that explodes must not flatten the others: it leaves the chart at its top.
+        low, high = (min(values), min(max(values), 1.25 * max(firsts))) if firsts else (0.0, 1.0)
+        room = 0.05 * (high - low) or 0.5
+        low, high = low - room, high + room
         for axes in used:
             axes.set_ylim(low, high)
         used[0].set_ylabel({"nll": "NLL per token", "loss": "loss"}[runs[0].loss_name])
@@ -320,24 +328,9 @@ def _paint_curves(curves: Sequence[Curve], end: float | None, axes: Axes) -> Non
     axes.set_xlim(0, end)
 
 
-def _loss_limits(curves: dict[str, list[Curve]]) -> tuple[float, float]:
-    """A loss that explodes must not flatten the others: it leaves the chart at its top."""
-    values = [value for found in curves.values() for _, curve, _ in found for value in curve.values]
-    firsts = [curve.values[0] for _, curve, _ in curves["training"] if curve.values]
-    low, high = (min(values), min(max(values), 1.25 * max(firsts))) if firsts else (0.0, 1.0)
-    room = 0.05 * (high - low) or 0.5
-    return low - room, high + room
-
-
 def _gated(runs: Sequence[TrainingRun]) -> list[tuple[str, TrainingRun]]:
     """Each stack with gates, the encoder's first."""
     return [(side, run) for side in ("encoder", "decoder") for run in runs if side in run.gated_sides]
-
-
-def _stacks(runs: Sequence[TrainingRun]) -> list[tuple[str, TrainingRun, LayersOverSteps]]:
-    """Those with gradient norms, in the order in which data flows."""
-    norms = [(side, run, stack) for run in runs for side, stack in run.gradients().items()]
-    return sorted(norms, key=lambda one: one[0] == "decoder")
 
 
 def _tip_cell(axes: Axes, corner: tuple[float, float], width: float, tip: str) -> None:
