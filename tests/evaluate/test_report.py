@@ -45,7 +45,7 @@ def made_report() -> Report:
         [Column("depth"), Column("BLEU", help=BAD, format=".2f"), Column("hidden", where="terminal"), Column("note")],
         [
             Row(["1-1", Cell(12.345, mark="!"), "on the terminal", BAD], strong=True),
-            ["2-2", Cell(13.0, heat=0.5, tip="tip of a cell")],
+            ["2-2", Cell(13.0, heat=0.5)],
             Row(["indented"], indent=True),
         ],
         title="Table " + BAD,
@@ -61,7 +61,7 @@ def made_report() -> Report:
             Figure("curve", "A curve", curve, caption=BAD),
             table,
             Words([Word(BAD, 2, tip=BAD), Word("plain")], levels=3),
-            Details("More " + BAD, [Terms([("source", BAD)], boxed=True), Text("inside details")]),
+            Details("More " + BAD, [Terms({"source": BAD}, boxed=True), Text("inside details")]),
         ],
         {"format": 1, "text": BAD},
         lead=BAD,
@@ -106,7 +106,7 @@ def test_rows_cells_and_foot_are_on_the_page():
     assert "12.35" in page  # rounded as the column says
     assert "12.67" in page
     assert "<sup>!</sup>" in page
-    assert 'title="tip of a cell"' in page
+    assert 'data-heat style="--heat: 50%"' in page
     assert "on the terminal" not in page
 
 

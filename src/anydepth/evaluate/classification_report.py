@@ -245,7 +245,7 @@ def _terms(evaluation: Evaluation) -> rp.Terms:
         "machine": f"{conditions.runs_on}, {conditions.machine}",
         **conditions.terms(),
     }
-    return rp.Terms(list(pairs.items()))
+    return rp.Terms(pairs)
 
 
 def _looks(evaluation: Evaluation) -> list[tuple[SystemResult, dict[str, Any]]]:

@@ -175,7 +175,7 @@ class Conditions(Environment):
             **{f"{name} signature": text for name, text in signatures.items()},
             **self.terms(),
         }
-        return Details("How this was measured", [Terms(list(pairs.items()))])
+        return Details("How this was measured", [Terms(pairs)])
 
 
 class OtherLoad:
@@ -231,8 +231,8 @@ class Example:
         return max(scores) - min(scores)
 
     def card(self) -> Terms:
-        outputs = [(f"{depth}, chrF {chrf:.0f}", text) for depth, (text, chrf) in self.translations.items()]
-        return Terms([("source", self.source), ("reference", self.reference), *outputs], boxed=True)
+        outputs = {f"{depth}, chrF {chrf:.0f}": text for depth, (text, chrf) in self.translations.items()}
+        return Terms({"source": self.source, "reference": self.reference, **outputs}, boxed=True)
 
 
 def pick_telling(examples: Iterable[Example], count: int) -> list[Example]:

@@ -17,16 +17,12 @@ from anydepth.errors import UserError
 from anydepth.evaluate.report import (
     Column,
     Details,
-    Figure,
-    Heading,
     Levels,
     Report,
     Section,
     ShownRow,
     Table,
-    Terms,
     Text,
-    Tiles,
     Word,
     Words,
 )
@@ -76,25 +72,14 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         if isinstance(section, Details):
             if section.terminal:
                 print_sections(section.sections, console)
-        elif not isinstance(section, Figure) and section.where != "page":
+        elif isinstance(section, Text | Table | Words | Levels) and section.where != "page":
             _print_section(section, console)
 
 
-def _print_section(section: Heading | Text | Tiles | Terms | Table | Words | Levels, console: Console) -> None:
+def _print_section(section: Text | Table | Words | Levels, console: Console) -> None:
     match section:
-        case Heading():
-            _say(console, section.text, "bold")
         case Text():
             _say(console, section.text, {"strong": "bold", "warning": "bold yellow"}.get(section.style, ""))
-        case Tiles():
-            for tile in section.tiles:
-                _say(console, f"{tile.label}: {tile.value}" + (f", {tile.text}" if tile.text else ""))
-            console.print()
-        case Terms():
-            if section.title:
-                _say(console, section.title, "bold")
-            for term, text in section.pairs:
-                _say(console, f"{term}: {text}")
         case Table():
             print_table(section, console)
             console.print()

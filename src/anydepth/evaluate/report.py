@@ -18,9 +18,10 @@ Where = Literal["both", "page", "terminal"]
 
 @dataclass(frozen=True)
 class Heading:
+    """For the page alone, as are tiles, terms and figures."""
+
     text: str
     level: Literal[2, 3] = 2
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,14 @@ class Tile:
 @dataclass(frozen=True)
 class Tiles:
     tiles: Sequence[Tile]
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Pairs of a term and its text: conditions, explanations of columns, or an example's source and outputs."""
+    """The text of each term: conditions, explanations of columns, or an example's source and outputs."""
 
-    pairs: Sequence[tuple[str, str]]
-    title: str = ""
+    texts: Mapping[str, str]
     boxed: bool = False  # as a card, in full ink: for examples
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Column:
 class Cell:
     """A value that is emphasised, marked or coloured. `text` stands instead of the formatted value.
 
-    `heat` colours the cell on the page: 0 to 1 of one colour, -1 to 0 of the opposite one.
+    `heat`, 0 to 1, colours the cell on the page.
     """
 
     value: str | float | None = None
@@ -86,7 +84,6 @@ class Cell:
     strong: bool = False
     soft: bool = False
     heat: float | None = None
-    tip: str = ""
 
 
 Value: TypeAlias = Cell | str | float | None

@@ -56,7 +56,7 @@ def sweep_report(result: SweepResult) -> rp.Report:
     if comparison is not None:
         sections += [rp.Heading("The models compared"), *_comparison(result, comparison)]
     repetition = f"in repeats, the references have {result.quality.reference_repetition_rate:.1%}"
-    meanings = [*((column.name, column.help) for column in COLUMNS), (FRONT_MARK, ON_FRONT)]
+    meanings = {column.name: column.help for column in COLUMNS} | {FRONT_MARK: ON_FRONT}
     more = {"time": f"{timed}, after a warm-up"}
     if conditions.forced:
         forced = f"forced: the models ran at the depths of the strategy {conditions.forced}, for which they may not "

@@ -188,7 +188,7 @@ def _terms(result: TradeoffResult) -> rp.Terms:
         "chrF": "in the tables, the mean over the sentences",
         **conditions.terms(),
     }
-    return rp.Terms(list(pairs.items()))
+    return rp.Terms(pairs)
 
 
 def _timing(result: TradeoffResult) -> str:
