@@ -21,6 +21,7 @@ from common import print_versions
 from anydepth.artifact import model as artifact
 from anydepth.data.corpus import read_lines
 from anydepth.evaluate.calibrate import calibrate
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import in_ms, within_budget
 from anydepth.selectors.calibration import Calibration, save
@@ -50,9 +51,8 @@ def main() -> None:
         held_out = [line for line in read_lines(arguments.held_out) if line.strip()]
         few = held_out[:: max(1, len(held_out) // arguments.sentences)]
         for _ in range(arguments.rounds):
-            calibration = calibrate(
-                translator, sources, references, batch_size=arguments.batch_size, repeats=1, timing_sentences=len(few)
-            )
+            options = RunOptions(batch_size=arguments.batch_size, repeats=1)
+            calibration = calibrate(translator, sources, references, options, timing_sentences=len(few))
             save(calibration, translator.folder, translator.fingerprint)
             for batch_size, lines in ((1, few), (arguments.batch_size, held_out)):
                 found = budgets(calibration, translator, lines, batch_size, arguments.budgets)

@@ -14,6 +14,7 @@ from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
 from anydepth.selectors.calibration import save
@@ -118,7 +119,7 @@ def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
     ours = anydepth.load(folder, engine="torch")
     theirs = on_engine(ours, "ctranslate2", 1)
     sources, references = zip(*toy_pairs(12), strict=True)
-    save(calibrate(theirs, sources, references, repeats=1, batch_size=4), folder, theirs.fingerprint)
+    save(calibrate(theirs, sources, references, RunOptions(repeats=1, batch_size=4)), folder, theirs.fingerprint)
     chosen = theirs.within_budget("10s")
     assert theirs.translate(["le chat dort."], depth=chosen) == ["the cat sleeps."]
     assert chosen.depth in ours.menu.names

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from anydepth.evaluate.depth_comparison import compare
 from anydepth.evaluate.experiment import Conditions, versions
-from anydepth.evaluate.measurement import Measurement, ModelSweep
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.sweep import SweepResult
+from anydepth.evaluate.sweep import DepthResult, ModelSweep, SweepResult
 
 SOURCES = ("ein kleines Haus am Fluss", "<script>alert(1)</script> & mehr", "nein, nein, sagte er dann", "ja")
 REFERENCES = ("a small house by the river", "<script>alert(1)</script> & more text here", "no, no, he said then", "yes")
@@ -15,13 +14,12 @@ FAIR = ("a small house by a river", "<script>alert(1)</script> & more", "no, no,
 POOR = ("a a a house", "more <b>here</b>", "he he said", "no")
 
 
-def measurement(n: int, m: int, seconds: float, outputs: tuple[str, ...] = FAIR) -> Measurement:
-    return Measurement(
+def measurement(n: int, m: int, seconds: float, outputs: tuple[str, ...] = FAIR) -> DepthResult:
+    return DepthResult(
         depth=f"{n}-{m}",
         encoder_layers=n,
         decoder_layers=m,
         quality=score(outputs, REFERENCES),
-        seconds=seconds,
         seconds_of_passes=(seconds,),
         output_tokens=40,
         parameters=1_000_000 * (n + m),

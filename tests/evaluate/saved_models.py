@@ -1,10 +1,8 @@
 """Small untrained models in folders, and a test set for them."""
 
-import io
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from anydepth.artifact import model as artifact
 from anydepth.config import ModelConfig
@@ -16,7 +14,6 @@ from anydepth.model import Transformer
 
 SOURCES = [f"number {i} and number {i + 1} make a sum" for i in range(6)]
 REFERENCES = [line.upper() for line in SOURCES]
-QUIET = Console(file=io.StringIO())
 
 
 def save_model(folder: Path, layers: int, menu: DepthMenu | None = None) -> Translator:

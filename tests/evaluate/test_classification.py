@@ -18,14 +18,8 @@ from anydepth.data import Tokenizer
 from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.evaluate.classification import (
-    EvaluationOptions,
-    LabelledTexts,
-    at_full_depth,
-    evaluate,
-    find_members,
-    sample_texts,
-)
+from anydepth.evaluate.classification import EvaluationOptions, at_full_depth, evaluate, sample_texts
+from anydepth.evaluate.classification_data import LabelledTexts, find_members
 from anydepth.evaluate.classification_report import evaluation_report, record_evaluation
 from anydepth.evaluate.explain import explain
 from anydepth.evaluate.figures import level_colours
@@ -91,10 +85,10 @@ def test_times_are_of_all_models_and_those_of_a_curve_of_the_first(found):
     static, by_mi, _ = found.systems
     assert [len(one.seconds) for one in by_mi.main.models] == [2, 2]
     assert [len(one.seconds) for one in by_mi.curve[0].models] == [2, 0]
-    assert static.main.speed_up(1).mean == 1
+    assert static.main.speed_up[1].mean == 1
     one = by_mi.main.models[0]
     assert one.static_seconds == static.main.models[0].seconds
-    assert one.speed_up(2) == static.main.models[0].seconds[2] / one.seconds[2]
+    assert one.speed_up[2] == static.main.models[0].seconds[2] / one.seconds[2]
 
 
 def test_without_a_static_model_each_is_compared_with_its_own_weights(by_mi_run, static_run, labelled_file):
@@ -105,7 +99,7 @@ def test_without_a_static_model_each_is_compared_with_its_own_weights(by_mi_run,
     assert by_mi.own_static.share.mean == 1
     assert by_mi.main.models[0].static_seconds == by_mi.own_static.models[0].seconds
     assert plain.own_static is None
-    assert plain.main.speed_up(1).mean == 1
+    assert plain.main.speed_up[1].mean == 1
 
 
 def test_labels_are_counted(found, labelled_file):
@@ -115,8 +109,8 @@ def test_labels_are_counted(found, labelled_file):
         assert sum(system.confusion.values()) == 90 * times
         good = sum(count for (true, _), count in system.confusion.items() if true == "good")
         assert good == labels.count("good") * times
-        assert system.right_of("good") == pytest.approx(100 * system.confusion[("good", "good")] / good)
-    assert found.systems[0].right_of("unheard of") is None
+        assert system.recall("good") == pytest.approx(100 * system.confusion[("good", "good")] / good)
+    assert found.systems[0].recall("unheard of") is None
 
 
 def test_mistakes_are_mistakes_the_surest_first(found, by_mi_run, labelled_file):

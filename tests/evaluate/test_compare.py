@@ -14,7 +14,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate import experiment
 from anydepth.evaluate.compare import ScoredModel, System, SystemsResult, compare_systems
 from anydepth.evaluate.compare_report import compare_report, write_comparison
-from anydepth.evaluate.experiment import Conditions, RunOptions, versions
+from anydepth.evaluate.experiment import Conditions, RunOptions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.metrics import score
@@ -24,7 +24,18 @@ from anydepth.progress import show_progress
 
 TEXTS = ("one of the four lines", "two of the four lines", "three of the four lines", "four")
 CONDITIONS = Conditions(
-    "test.de", "test.en", 4, 1, 0.6, 32, False, 1, "cpu", 2, "x86_64", "2025-01-02T03:04:05+00:00", versions()
+    "test.de",
+    "test.en",
+    4,
+    1,
+    0.6,
+    32,
+    False,
+    1,
+    device="cpu",
+    threads=2,
+    machine="x86_64",
+    date="2025-01-02T03:04:05+00:00",
 )
 
 
@@ -129,7 +140,7 @@ def test_outputs_are_taken_over_for_the_same_model_depth_search_text_and_version
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = save_model(tmp_path / "one", 1), save_model(tmp_path / "two", 2)
-    first = compare_systems({"one": one, "two": two}, SOURCES, REFERENCES, samples=20)
+    first = compare_systems({"one": one, "two": two}, SOURCES, REFERENCES, RunOptions(samples=20))
     assert first.systems[1].models[0].depth == "2-2"
     assert list(first.systems[1].models[0].outputs) == two.translate(SOURCES)
 
@@ -137,8 +148,8 @@ def test_outputs_are_taken_over_for_the_same_model_depth_search_text_and_version
         kept = KeptOutputs(tmp_path / "report")
         for model in first.models:
             kept.keep(model.file, model.made_by, ("kept",) * count)
-        run = RunOptions(**{name: options.pop(name) for name in ("beam", "batch_size") if name in options})
-        result = compare_systems({"one": one, "two": two}, sources, REFERENCES, run, samples=9, kept=kept, **options)
+        run = RunOptions(samples=9, **{name: options.pop(name) for name in ("beam", "batch_size") if name in options})
+        result = compare_systems({"one": one, "two": two}, sources, REFERENCES, run, kept=kept, **options)
         return result.systems[1].models[0].outputs
 
     assert set(outputs_of_two(batch_size=2)) == {"kept"}
@@ -158,7 +169,7 @@ def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkey
         console = Console(file=io.StringIO(), width=120)
         show_progress(console)
         try:
-            result = compare_systems(systems, SOURCES, REFERENCES, samples=9, kept=KeptOutputs(report))
+            result = compare_systems(systems, SOURCES, REFERENCES, RunOptions(samples=9), kept=KeptOutputs(report))
         finally:
             show_progress(Console(quiet=True))
         return result, console.file.getvalue()

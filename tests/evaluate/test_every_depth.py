@@ -67,15 +67,15 @@ def test_without_a_match_bleu_is_zero_as_sacrebleu_has_it(tmp_path: Path) -> Non
 
 def test_a_mixture_of_one_depth_is_that_depth(table: EveryDepth) -> None:
     for place in range(4):
-        assert table.bleu_of_mixture(np.eye(4)[place]) == pytest.approx(table.bleu([place] * len(table)), abs=1e-9)
+        assert table.mixed_bleu(np.eye(4)[place]) == pytest.approx(table.bleu([place] * len(table)), abs=1e-9)
 
 
 def test_a_mixture_is_the_corpus_that_has_each_sentence_in_those_proportions(table: EveryDepth) -> None:
     times = (1, 0, 2, 3)
     outputs = [line for place, count in enumerate(times) for line in table.outputs[place] * count]
     expected = BLEU().corpus_score(outputs, [list(table.references) * sum(times)]).score
-    assert table.bleu_of_mixture(times) == pytest.approx(expected, abs=1e-5)
-    assert table.bleu_of_mixture([count / sum(times) for count in times]) == pytest.approx(expected, abs=1e-5)
+    assert table.mixed_bleu(times) == pytest.approx(expected, abs=1e-5)
+    assert table.mixed_bleu([count / sum(times) for count in times]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_best_is_the_fastest_of_those_that_tie() -> None:

@@ -10,6 +10,7 @@ from saved_models import REFERENCES, SOURCES, save_model
 from anydepth.cli.options import families
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.render import to_html
 from anydepth.evaluate.sweep import remember, sweep
 from anydepth.evaluate.sweep_report import sweep_report
@@ -22,8 +23,10 @@ FULL_1, FULL_2 = DepthMenu.of([SubNetwork.prefix(1, 1)]), DepthMenu.of([SubNetwo
 def test_a_family_has_the_depths_of_its_members_shallow_to_deep(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)
     everything = save_model(tmp_path / "all", 2)
-    result = sweep({"individual": [two, one], "flexible": everything}, SOURCES, REFERENCES, repeats=1, samples=20)
-    family = result.model("individual").measurements
+    result = sweep(
+        {"individual": [two, one], "flexible": everything}, SOURCES, REFERENCES, RunOptions(repeats=1, samples=20)
+    )
+    family = result.model("individual").depths
     assert [cell.depth for cell in family] == ["1-1", "2-2"]
     assert [cell.parameters for cell in family] == [one.parameters(), two.parameters()]
     assert list(family[0].outputs) == one.translate(SOURCES)
@@ -34,9 +37,9 @@ def test_a_family_has_the_depths_of_its_members_shallow_to_deep(tmp_path: Path) 
 
 def test_each_member_remembers_its_own(tmp_path: Path) -> None:
     members = [save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)]
-    result = sweep({"individual": members}, SOURCES, REFERENCES, repeats=1)
+    result = sweep({"individual": members}, SOURCES, REFERENCES, RunOptions(repeats=1))
     assert all(remember(member, result, "individual") for member in members)
-    for member, cell in zip(members, result.models[0].measurements, strict=True):
+    for member, cell in zip(members, result.models[0].depths, strict=True):
         assert member.folder is not None
         menu = Translator.load(member.folder, engine="torch", device="cpu").menu
         assert menu.names == [cell.depth]
@@ -45,7 +48,7 @@ def test_each_member_remembers_its_own(tmp_path: Path) -> None:
 
 def test_a_member_that_was_not_measured_remembers_nothing(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)
-    result = sweep({"individual": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
+    result = sweep({"individual": [one, two]}, SOURCES, REFERENCES, RunOptions(repeats=1), depths=["2-2"])
     assert not remember(one, result, "individual")
     assert remember(two, result, "individual")
     assert one.menu.measured_on == {}
@@ -55,17 +58,17 @@ def test_two_members_of_one_depth_are_refused(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "one", 1), save_model(tmp_path / "two", 2)
     with pytest.raises(UserError, match=r"family: .*one and .*two both have depth 1-1: keep one"):
         sweep({"family": [one, two]}, SOURCES, REFERENCES)
-    result = sweep({"family": [one, two]}, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
-    assert [cell.depth for cell in result.models[0].measurements] == ["2-2"]
+    result = sweep({"family": [one, two]}, SOURCES, REFERENCES, RunOptions(repeats=1), depths=["2-2"])
+    assert [cell.depth for cell in result.models[0].depths] == ["2-2"]
 
 
 def test_forced_depths_replace_the_menu_and_are_not_remembered(tmp_path: Path) -> None:
     vanilla = save_model(tmp_path / "vanilla", 4, DepthMenu.of([SubNetwork.prefix(4, 4)]))
-    result = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, force="left", repeats=1)
+    result = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, RunOptions(repeats=1), force="left")
     assert result.labels == ["vanilla (forced left)"]
-    assert [cell.depth for cell in result.models[0].measurements] == [f"{n}-{m}" for n in (1, 2, 4) for m in (1, 2, 4)]
-    vanilla_alone = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, repeats=1)
-    assert result.models[0].measurements[-1].outputs == vanilla_alone.models[0].measurements[0].outputs
+    assert [cell.depth for cell in result.models[0].depths] == [f"{n}-{m}" for n in (1, 2, 4) for m in (1, 2, 4)]
+    vanilla_alone = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, RunOptions(repeats=1))
+    assert result.models[0].depths[-1].outputs == vanilla_alone.models[0].depths[0].outputs
     assert vanilla.menu.names == ["4-4"]
     assert not remember(vanilla, result)
     assert "forced: the models ran at the depths of the strategy left" in to_html(sweep_report(result))
@@ -86,7 +89,7 @@ def test_without_a_terminal_progress_is_a_line_for_each_tenth(tmp_path: Path) ->
     model = save_model(tmp_path / "two", 2)
     show_progress(Console(file=said))
     try:
-        sweep({"two": model}, SOURCES, REFERENCES, depths=["1-1", "2-2"], repeats=2)
+        sweep({"two": model}, SOURCES, REFERENCES, RunOptions(repeats=2), depths=["1-1", "2-2"])
     finally:
         show_progress(Console(quiet=True))
     lines = said.getvalue().splitlines()

@@ -3,14 +3,13 @@
 import io
 from dataclasses import replace
 
-import pytest
 from constructed_sweeps import result_of, with_bleu
 from rich.console import Console
 
-from anydepth.evaluate.depth_comparison import GridCell, lay_out
 from anydepth.evaluate.render import to_html, to_terminal
+from anydepth.evaluate.report import Cell
 from anydepth.evaluate.sweep import SweepResult
-from anydepth.evaluate.sweep_report import sweep_report
+from anydepth.evaluate.sweep_report import grid_table, sweep_report
 
 BASE = {(1, 1): 10.0, (1, 2): 20.0, (2, 1): 30.0}  # no 2-2
 FLEXIBLE = {(1, 1): 11.0, (1, 2): 20.0, (2, 1): 29.5, (2, 2): 41.0}  # wins 1-1, ties at 1-2
@@ -27,8 +26,21 @@ def three_models() -> SweepResult:
     return replace(result, comparison=replace(result.comparison, shared=tuple(rows)))
 
 
-def texts(figures: GridCell) -> dict[str, str]:
-    return {label: figure.text for label, figure in figures.items()}
+def grid(result: SweepResult) -> dict[tuple[str, str], dict[str, Cell]]:
+    """The cells that show something, by the names of row and group, and the model."""
+    assert result.comparison is not None
+    table = grid_table(result.models, result.comparison)
+    rows, foot = table.shown()
+    found: dict[tuple[str, str], dict[str, Cell]] = {}
+    for first, *cells in (row.cells for row in (*rows, *foot)):
+        for column, cell in zip(table.columns[1:], cells, strict=True):
+            if cell.text:
+                found.setdefault((first.text, column.group), {})[column.help] = cell
+    return found
+
+
+def texts(cells: dict[str, Cell]) -> dict[str, str]:
+    return {label: cell.text for label, cell in cells.items()}
 
 
 def on_terminal(result: SweepResult, width: int) -> str:
@@ -44,36 +56,40 @@ def printed(result: SweepResult, width: int) -> str:
 
 
 def test_cells_show_the_first_model_and_differences_to_it() -> None:
-    result = three_models()
-    assert result.comparison is not None
-    grid = lay_out(result.comparison, result.models)
-    assert (grid.rows, grid.columns) == ((1, 2), (1, 2))
-    assert texts(grid.cells[1, 1]) == {"base": "10.00", "flexible": "+1.00", "dropped": "-1.00"}
-    assert texts(grid.cells[1, 2]) == {"base": "20.00", "flexible": "+0.00"}
-    best = {place: [label for label, one in cell.items() if one.is_best] for place, cell in grid.cells.items()}
-    assert best == {(1, 1): ["flexible"], (1, 2): [], (2, 1): ["dropped"], (2, 2): []}
-    assert grid.cells[2, 1]["dropped"].is_significant
-    assert not grid.cells[2, 1]["flexible"].is_significant
+    cells = grid(three_models())
+    assert set(cells) == {(n, m) for n in ("1", "2", "mean") for m in ("m=1", "m=2", "mean")}
+    assert texts(cells["1", "m=1"]) == {"base": "10.00", "flexible": "+1.00", "dropped": "-1.00"}
+    assert texts(cells["1", "m=2"]) == {"base": "20.00", "flexible": "+0.00"}
+    best = {place: [label for label, one in cell.items() if "*" in one.mark] for place, cell in cells.items()}
+    assert {place: labels for place, labels in best.items() if labels} == {
+        ("1", "m=1"): ["flexible"],
+        ("2", "m=1"): ["dropped"],
+    }
+    assert cells["2", "m=1"]["dropped"].mark == "*!"
+    assert cells["2", "m=1"]["flexible"].mark == ""
 
 
 def test_where_the_first_has_nothing_the_others_stand_for_themselves() -> None:
     result = three_models()
+    assert texts(grid(result)["2", "m=2"]) == {"flexible": "41.00", "dropped": "40.00"}
+    assert all(cell.soft for cell in grid(result)["2", "m=2"].values())
+    assert not any(cell.soft for cell in grid(result)["1", "m=1"].values())
     assert result.comparison is not None
-    grid = lay_out(result.comparison, result.models)
-    assert texts(grid.cells[2, 2]) == {"flexible": "41.00", "dropped": "40.00"}
-    assert grid.has_uncounted
-    assert not any(one.counts for one in grid.cells[2, 2].values())
+    assert "Without a sign" in grid_table(result.models, result.comparison).note
 
 
 def test_means_are_over_what_the_two_share() -> None:
     result = three_models()
+    cells = grid(result)
+    assert texts(cells["1", "mean"]) == {"base": "15.00", "flexible": "+0.50", "dropped": "-1.00"}
+    assert texts(cells["2", "mean"]) == {"base": "30.00", "flexible": "-0.50", "dropped": "+1.50"}
+    assert texts(cells["mean", "m=2"]) == {"base": "20.00", "flexible": "+0.00"}
     assert result.comparison is not None
-    grid = lay_out(result.comparison, result.models)
-    assert texts(grid.row_means[1]) == {"base": "15.00", "flexible": "+0.50", "dropped": "-1.00"}
-    assert texts(grid.row_means[2]) == {"base": "30.00", "flexible": "-0.50", "dropped": "+1.50"}
-    assert texts(grid.column_means[2]) == {"base": "20.00", "flexible": "+0.00"}
-    assert grid.overall["dropped"].value == pytest.approx(result.comparison.mean_differences["dropped"])
-    assert grid.overall["base"].value == pytest.approx(result.comparison.mean_bleu["base"])
+    assert texts(cells["mean", "mean"]) == {
+        "base": f"{result.comparison.mean_bleu['base']:.2f}",
+        "flexible": f"{result.comparison.mean_differences['flexible']:+.2f}",
+        "dropped": f"{result.comparison.mean_differences['dropped']:+.2f}",
+    }
 
 
 def test_verdict_counts_wins_and_ties() -> None:

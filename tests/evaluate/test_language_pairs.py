@@ -28,10 +28,10 @@ def folder(two_targets_run, tmp_path, monkeypatch):
 
 def sweep_pair(folder, target, references, depths=None):
     translator = anydepth.load(folder, engine="torch").between(target=target)
-    options = RunOptions(source_name=target)
-    result = sweep({"toy": translator}, SOURCES, references, options, depths=depths, repeats=1)
+    options = RunOptions(source_name=target, repeats=1)
+    result = sweep({"toy": translator}, SOURCES, references, options, depths=depths)
     assert remember(translator, result)
-    return result.models[0].measurements
+    return result.models[0].depths
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_calibrations_of_two_pairs_stand_side_by_side(folder):
     both = anydepth.load(folder, engine="torch")
     for target, references in (("en", ENGLISH), ("loud", LOUD)):
         one = both.between(target=target)
-        found = calibrate(one, SOURCES, references, repeats=1, reference_name=target)
+        found = calibrate(one, SOURCES, references, RunOptions(repeats=1, reference_name=target))
         calibration.save(found, folder, one.fingerprint)
     for target in ("en", "loud"):
         one = both.between(target=target)
@@ -93,7 +93,7 @@ def test_how_to_calibrate_names_the_pair(folder):
 def test_a_calibration_of_one_pair_says_nothing_of_pairs(toy_run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plain = anydepth.load(toy_run, engine="torch")
-    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], repeats=1)
+    found = calibrate(plain, SOURCES[:4], ENGLISH[:4], RunOptions(repeats=1))
     path = calibration.save(found, tmp_path, plain.fingerprint)
     assert "pair" not in json.loads(path.read_text())["records"][0]["calibration"]["conditions"]
 

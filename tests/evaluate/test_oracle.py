@@ -15,11 +15,11 @@ from saved_models import REFERENCES, SOURCES, save_model
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, translate_every_depth
-from anydepth.evaluate.experiment import Conditions, RunOptions, versions
+from anydepth.evaluate.experiment import Conditions, RunOptions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.oracle import ModelOracle, OracleResult, PassTimes, oracle
 from anydepth.evaluate.oracle_report import lines, oracle_report
-from anydepth.evaluate.render import to_terminal, write_report
+from anydepth.evaluate.render import to_html, to_terminal, write_report
 from anydepth.infer.translator import Translator
 from anydepth.progress import show_progress
 
@@ -40,7 +40,18 @@ def made(label: str = "tied", chrf: list[list[float]] = CHRF) -> ModelOracle:
 
 def result_of(*models: ModelOracle) -> OracleResult:
     conditions = Conditions(
-        "test.de", "test.en", 4, 1, 0.6, 32, False, 3, "cpu", 2, "x86_64", "2025-01-02T03:04:05+00:00", versions()
+        "test.de",
+        "test.en",
+        4,
+        1,
+        0.6,
+        32,
+        False,
+        3,
+        device="cpu",
+        threads=2,
+        machine="x86_64",
+        date="2025-01-02T03:04:05+00:00",
     )
     return OracleResult(models, conditions, {"BLEU": "its|signature", "chrF": "another|signature"})
 
@@ -52,7 +63,7 @@ def test_figures_by_hand() -> None:
         ("2-1", 2, 0.5),
         ("1-2", 0, 0),
     ]
-    assert [model.share_at(n, m) for n in model.rows for m in model.columns] == [0.5, 0, 0.5, None]
+    assert model.percentages == {(1, 1): 50, (2, 1): 50, (1, 2): 0}
     best, single, deepest = model.choices.values()
     assert (best.chrf, best.encoder_layers, best.decoder_layers, best.seconds) == (62.5, 1.5, 1, 2)
     assert (deepest.name, deepest.chrf, deepest.seconds) == ("1-2", 41.25, 4)
@@ -64,11 +75,11 @@ def test_figures_by_hand() -> None:
 
 def test_examples_are_what_gains_most_but_not_the_shortest() -> None:
     gains = made().gains(2)
-    assert [(one.line, one.best, one.deepest) for one in gains] == [
-        (2, ("2-1", "two\tof the four lines at b", 30), ("1-2", "two\tof the four lines at c", 20))
+    assert [(one.line, one.translations) for one in gains] == [
+        (2, {"2-1": ("two\tof the four lines at b", 30), "1-2": ("two\tof the four lines at c", 20)})
     ]
     assert [one.line for one in made().gains(4)] == [2, 4]
-    assert [one.chrf for one in made().gains(4)] == [10, 75]
+    assert [one.spread for one in made().gains(4)] == [10, 75]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +93,7 @@ def test_a_trained_model_gains_by_the_best_depths(toy_run: Path) -> None:
     translator = Translator.load(toy_run, engine="torch", device="cpu")
     pairs = zip(toy_pairs(40, 5), toy_pairs(40, 6), strict=True)
     sources, references = zip(*((f"{a[:-1]} {b}", f"{c[:-1]} {d}") for (a, c), (b, d) in pairs), strict=True)
-    (model,) = oracle({"toy": translator}, sources, references, repeats=2).models
+    (model,) = oracle({"toy": translator}, sources, references, RunOptions(repeats=2)).models
     assert model.label == "toy"
     assert sum(one.count for one in model.shares) == 40
     assert sum(one.count > 0 for one in model.shares) > 1
@@ -109,12 +120,12 @@ def test_a_family_beside_a_model(members: list[Translator]) -> None:
     assert alone.timing.ratio == 1
     assert alone.ties["all"] == 1
     assert (result.conditions.source_file, result.conditions.lines) == ("test.en", len(SOURCES))
-    assert said.getvalue().count("timed passes: 2 of 2") == 1
+    assert said.getvalue().count("timed passes: 6 of 6") == 1  # three of each
 
 
 def test_what_is_refused(members: list[Translator]) -> None:
     with pytest.raises(UserError, match="0 passes"):
-        oracle({"alone": members[1]}, SOURCES, REFERENCES, repeats=0)
+        oracle({"alone": members[1]}, SOURCES, REFERENCES, RunOptions(repeats=0))
     with pytest.raises(UserError, match="at least one model"):
         oracle({}, SOURCES, REFERENCES)
     with pytest.raises(UserError, match="lines"):
@@ -185,6 +196,12 @@ def test_a_folder_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     with pytest.raises(UserError, match="give another folder"):
         write_oracle_report(result_of(made()), tmp_path / "taken")
+
+
+def test_the_same_oracle_gives_the_same_bytes() -> None:
+    first, again = (oracle_report(result_of(made(), made("other"))) for _ in range(2))
+    assert to_html(first) == to_html(again)
+    assert [draw(figure) for figure in first.figures()] == [draw(figure) for figure in again.figures()]
 
 
 def test_the_tables_are_plain_in_a_pipe() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from anydepth.errors import UserError
-from anydepth.evaluate.figures import SERIES, Frame, Scale, depth_map, draw, tip_points
+from anydepth.evaluate.figures import SERIES, Scale, depth_map, draw, tip_points
 from anydepth.evaluate.render import to_html, to_json, to_terminal, write_report
 from anydepth.evaluate.report import (
     Cell,
@@ -45,7 +45,7 @@ def made_report() -> Report:
         [Column("depth"), Column("BLEU", help=BAD, format=".2f"), Column("hidden", where="terminal"), Column("note")],
         [
             Row(["1-1", Cell(12.345, mark="!"), "on the terminal", BAD], strong=True),
-            ["2-2", Cell(13.0, heat=0.5, tip="tip of a cell")],
+            ["2-2", Cell(13.0, heat=0.5)],
             Row(["indented"], indent=True),
         ],
         title="Table " + BAD,
@@ -61,7 +61,7 @@ def made_report() -> Report:
             Figure("curve", "A curve", curve, caption=BAD),
             table,
             Words([Word(BAD, 2, tip=BAD), Word("plain")], levels=3),
-            Details("More " + BAD, [Terms([("source", BAD)], boxed=True), Text("inside details")]),
+            Details("More " + BAD, [Terms({"source": BAD}, boxed=True), Text("inside details")]),
         ],
         {"format": 1, "text": BAD},
         lead=BAD,
@@ -106,7 +106,7 @@ def test_rows_cells_and_foot_are_on_the_page():
     assert "12.35" in page  # rounded as the column says
     assert "12.67" in page
     assert "<sup>!</sup>" in page
-    assert 'title="tip of a cell"' in page
+    assert 'data-heat style="--heat: 50%"' in page
     assert "on the terminal" not in page
 
 
@@ -150,9 +150,8 @@ def test_a_chart_has_tips_and_the_same_bytes_each_time():
 
 
 def test_a_heat_map_names_depth_and_value_of_each_cell():
-    frame = Frame((1, 2), (1, 3))
-    grid = frame.fill(lambda n, m: None if (n, m) == (1, 1) else 10.0 * n + m)
-    _, svg = draw(depth_map("map", "BLEU", frame, grid, Scale.over([grid], "viridis", "BLEU")))
+    cells = {(n, m): 10.0 * n + m for n, m in ((1, 3), (2, 1), (2, 3))}
+    _, svg = draw(depth_map("map", "BLEU", cells, Scale("viridis", "BLEU")))
     assert re.findall(r"<title>(.*?)</title>", svg) == ["1-3: 13.0 BLEU", "2-1: 21.0 BLEU", "2-3: 23.0 BLEU"]
     assert "<image" not in svg
 

@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score, sentence_bleu_statistics
-from anydepth.evaluate.significance import bleu_of_sums, p_value_of, paired_bootstrap
+from anydepth.evaluate.significance import corpus_bleu, paired_bootstrap, two_sided_p
 
 REFERENCES = [target for _, target in toy_pairs(150, seed=3)]
 TOO_SHORT = ["a cat", "the dog", "no"]
@@ -41,7 +41,7 @@ def test_bleu_of_resamples_is_that_of_sacrebleu(corpus: str) -> None:
     expected = [
         BLEU().corpus_score([outputs[i] for i in rows], [[references[i] for i in rows]]).score for rows in drawn
     ]
-    found = bleu_of_sums(np.stack([statistics[rows].sum(0) for rows in drawn]))
+    found = corpus_bleu(np.stack([statistics[rows].sum(0) for rows in drawn]))
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -69,15 +69,15 @@ def test_two_sentences_by_hand() -> None:
 
 def test_p_values_by_hand() -> None:
     resampled = np.array([-1.0, 1.0, 2.0, 3.0, 5.0])  # a mean of 2, from which they stray by 3, 1, 0, 1 and 3
-    assert p_value_of(2.0, resampled) == p_value_of(-2.0, -resampled) == (2 + 1) / (5 + 1)
-    assert p_value_of(1.0, resampled) == (4 + 1) / (5 + 1)
-    assert p_value_of(3.5, resampled) == 1 / (5 + 1)
-    assert p_value_of(0.0, resampled) == 1
+    assert two_sided_p(2.0, resampled) == two_sided_p(-2.0, -resampled) == (2 + 1) / (5 + 1)
+    assert two_sided_p(1.0, resampled) == (4 + 1) / (5 + 1)
+    assert two_sided_p(3.5, resampled) == 1 / (5 + 1)
+    assert two_sided_p(0.0, resampled) == 1
 
 
 def test_p_values_are_two_sided() -> None:
     resampled = 1.96 + np.random.default_rng(1).standard_normal(20_000)
-    assert p_value_of(1.96, resampled) == pytest.approx(0.05, abs=0.006)
+    assert two_sided_p(1.96, resampled) == pytest.approx(0.05, abs=0.006)
 
 
 def test_a_system_against_itself() -> None:

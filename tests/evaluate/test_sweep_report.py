@@ -13,10 +13,9 @@ from rich.console import Console
 
 from anydepth.errors import UserError
 from anydepth.evaluate.figures import draw
-from anydepth.evaluate.measurement import ModelSweep
-from anydepth.evaluate.render import to_terminal
+from anydepth.evaluate.render import to_html, to_terminal
 from anydepth.evaluate.render import write_report as write
-from anydepth.evaluate.sweep import SweepResult
+from anydepth.evaluate.sweep import ModelSweep, SweepResult
 from anydepth.evaluate.sweep_report import barely_worse_trade, fastest_trade, sweep_report
 
 VOID = {"meta", "img", "br", "link"}
@@ -88,6 +87,14 @@ def test_every_picture_draws(result: SweepResult) -> None:
         assert "<title>" in svg
 
 
+def test_the_same_sweep_gives_the_same_bytes() -> None:
+    first, again = (sweep_report(RESULTS["two models"]) for _ in range(2))
+    assert to_html(first) == to_html(again)
+    charts = [{figure.name: draw(figure) for figure in report.figures()} for report in (first, again)]
+    assert charts[0] == charts[1]
+    assert "quality-time" in charts[0]
+
+
 def test_points_and_cells_say_their_values() -> None:
     (points, bleu, time) = (draw(figure)[1] for figure in sweep_report(RESULTS["single"]).figures())
     assert "<title>vanilla 6-6: 100.00 BLEU, 500.0 ms</title>" in points
@@ -106,7 +113,7 @@ def test_page_is_whole_and_needs_nothing_from_outside(result: SweepResult, tmp_p
             assert value.startswith("#") or (tmp_path / unquote(value)).is_file()
     for label in result.labels:
         assert label in parsed.text
-    for signature in result.signatures.values():
+    for signature in result.quality.signatures.values():
         assert signature in parsed.text
 
 
@@ -182,7 +189,7 @@ def test_tables_fit_and_are_plain_in_a_pipe(result: SweepResult, width: int) -> 
     tables = [line for line in text.splitlines() if re.match(r"(depth |n \\|\d-\d |\d +\d|mean)", line)]
     assert all(len(line.rstrip()) <= width for line in tables)
     for model in result.models:
-        for one in model.measurements:
+        for one in model.depths:
             star = r"\s+★" if one.depth in model.front_depths else r""
             assert re.search(rf"^{one.depth}\s+{one.bleu:.2f}\s.*%{star}\s*$", text, re.MULTILINE)
 
@@ -204,7 +211,7 @@ def test_brackets_in_a_label_are_no_markup() -> None:
 def test_unsteady_or_disturbed_times_are_doubted_everywhere(tmp_path: Path) -> None:
     steady = RESULTS["holes"]
     assert steady.doubt is None
-    first, *others = steady.models[0].measurements
+    first, *others = steady.models[0].depths
     unsteady = replace(first, seconds_of_passes=(1.0, 0.9, 1.4))
     disturbed = replace(
         steady,

@@ -7,9 +7,9 @@ from constructed_sweeps import FAIR, GOOD, POOR, REFERENCES, measurement, result
 from rich.console import Console
 
 from anydepth.evaluate.depth_comparison import compare
-from anydepth.evaluate.measurement import ModelSweep
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.render import to_terminal, write_report
+from anydepth.evaluate.sweep import ModelSweep
 from anydepth.evaluate.sweep_report import depths_to_show, pick_examples, sweep_report
 
 BLEU = {outputs: score(outputs, REFERENCES).bleu for outputs in (GOOD, FAIR, POOR)}
@@ -32,18 +32,16 @@ def test_front_keeps_both_of_two_equals() -> None:
 def test_means_over_rows_columns_and_all() -> None:
     model = with_holes()
     assert model.means.seconds == pytest.approx((1 + 3 + 2 + 4 + 2.5) / 5)
-    assert model.means_of_rows[1].bleu == pytest.approx((BLEU[POOR] + BLEU[FAIR]) / 2)
-    assert model.means_of_rows[3].seconds == 2.5
-    assert model.means_of_columns[2].bleu == pytest.approx((BLEU[FAIR] + BLEU[GOOD]) / 2)
-    assert model.means_of_columns[1].seconds == pytest.approx((1 + 2 + 2.5) / 3)
+    assert model.means_by_encoder[1].bleu == pytest.approx((BLEU[POOR] + BLEU[FAIR]) / 2)
+    assert model.means_by_encoder[3].seconds == 2.5
+    assert model.means_by_decoder[2].bleu == pytest.approx((BLEU[FAIR] + BLEU[GOOD]) / 2)
+    assert model.means_by_decoder[1].seconds == pytest.approx((1 + 2 + 2.5) / 3)
 
 
 def test_grid_has_holes_and_shows_the_better_of_two_of_a_size() -> None:
     model = ModelSweep("latent", (measurement(1, 1, 1.0, POOR), measurement(1, 1, 1.0, GOOD), measurement(2, 2, 2.0)))
-    cell = model.cell(1, 1)
-    assert cell is not None
-    assert cell.outputs == GOOD
-    assert model.cell(1, 2) is None
+    assert model.cells[1, 1].outputs == GOOD
+    assert set(model.cells) == {(1, 1), (2, 2)}
 
 
 def test_json_is_complete_and_names_no_folder() -> None:

@@ -33,17 +33,16 @@ def run(translator: Translator, depths: list[str] | None = None, batch_size: int
         {"small": translator},
         SOURCES,
         REFERENCES,
-        RunOptions(batch_size=batch_size, source_name="/home/someone/test.en"),
+        RunOptions(batch_size=batch_size, source_name="/home/someone/test.en", repeats=repeats),
         depths=depths,
-        repeats=repeats,
     )
 
 
 def test_sweep_measures_every_depth_as_the_translator_translates(translator: Translator) -> None:
     result = run(translator, repeats=3)
     (model,) = result.models
-    assert [one.depth for one in model.measurements] == ["1-1", "1-2", "2-1", "2-2"]
-    for one in model.measurements:
+    assert [one.depth for one in model.depths] == ["1-1", "1-2", "2-1", "2-2"]
+    for one in model.depths:
         assert list(one.outputs) == translator.translate(SOURCES, depth=one.depth, batch_size=4)
         assert one.seconds == sorted(one.seconds_of_passes)[1]
         assert one.parameters == translator.parameters(one.depth)
@@ -55,7 +54,7 @@ def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
     native = on_engine(translator, "native", threads=1)
     result = run(native)
     assert result.conditions.engine == "native"
-    for one in result.models[0].measurements:
+    for one in result.models[0].depths:
         assert list(one.outputs) == native.translate(SOURCES, depth=one.depth, batch_size=4)
     assert remember(native, result)
     assert translator.folder is not None
@@ -64,7 +63,7 @@ def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
 
 def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Translator, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", layers=1)
-    result = sweep({"two": translator, "one": other}, SOURCES, REFERENCES, repeats=1, samples=20)
+    result = sweep({"two": translator, "one": other}, SOURCES, REFERENCES, RunOptions(repeats=1, samples=20))
     assert result.comparison is not None
     assert [row.depth for row in result.comparison.shared] == ["1-1"]
 
@@ -72,12 +71,12 @@ def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Trans
 def test_wanted_depths_only_where_a_model_has_them(translator: Translator, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", layers=1)
     both = {"two": translator, "one": other}
-    result = sweep(both, SOURCES, REFERENCES, depths=["2-2", "1-1"], repeats=1, samples=20)
-    assert [[one.depth for one in model.measurements] for model in result.models] == [["2-2", "1-1"], ["1-1"]]
+    result = sweep(both, SOURCES, REFERENCES, RunOptions(repeats=1, samples=20), depths=["2-2", "1-1"])
+    assert [[one.depth for one in model.depths] for model in result.models] == [["2-2", "1-1"], ["1-1"]]
     with pytest.raises(UserError, match="no depth 2-2"):
-        sweep(both, SOURCES, REFERENCES, depths=["2-2"], repeats=1)
+        sweep(both, SOURCES, REFERENCES, RunOptions(repeats=1), depths=["2-2"])
     with pytest.raises(UserError, match="no depth 3-1"):
-        sweep(both, SOURCES, REFERENCES, depths=["1-1", "3-1"], repeats=1)
+        sweep(both, SOURCES, REFERENCES, RunOptions(repeats=1), depths=["1-1", "3-1"])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
     assert translator.folder is not None
     assert remember(translator, result)
     menu = Translator.load(translator.folder, engine="torch", device="cpu").menu
-    for one in result.models[0].measurements:
+    for one in result.models[0].depths:
         assert menu[one.depth].quality["bleu"] == one.bleu
         assert menu[one.depth].cost["seconds_per_sentence"] == one.seconds_per_sentence
     assert menu.measured_on["test_set"] == "test.en"
@@ -107,7 +106,7 @@ def test_a_partial_sweep_joins_only_measurements_made_alike(
     remember(translator, run(translator))
     again = run(translator, ["1-1"])
     assert remember(translator, again)
-    assert translator.menu["1-1"].cost["seconds_per_sentence"] == again.models[0].measurements[0].seconds_per_sentence
+    assert translator.menu["1-1"].cost["seconds_per_sentence"] == again.models[0].depths[0].seconds_per_sentence
     caplog.clear()
     assert not remember(translator, run(translator, ["1-1"], batch_size=2))
     assert len(caplog.messages) == 1

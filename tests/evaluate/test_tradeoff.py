@@ -96,7 +96,7 @@ def best_of_all_pairs(tradeoff: TradeOff, seconds: float) -> float:
     for a, b in combinations(range(9), 2):
         share = (seconds - cost[a]) / (cost[b] - cost[a])
         if 0 <= share <= 1:
-            found.append(tradeoff.table.bleu_of_mixture((1 - share) * np.eye(9)[a] + share * np.eye(9)[b]))
+            found.append(tradeoff.table.mixed_bleu((1 - share) * np.eye(9)[a] + share * np.eye(9)[b]))
     return max(found)
 
 
@@ -140,18 +140,18 @@ def test_the_standard_error_is_over_the_seeds():
     curve = curve_of(*[[outcome(bleu=30 + gain)] for gain in (0, 1, 2)])
     (point,) = curve.points
     assert point.difference == pytest.approx(2)
-    assert point.error == pytest.approx(1 / math.sqrt(3))
-    assert point.bleu_error == pytest.approx(1 / math.sqrt(3))
-    assert point.is_above
+    assert point.standard_error == pytest.approx(1 / math.sqrt(3))
+    assert point.bleu_standard_error == pytest.approx(1 / math.sqrt(3))
+    assert point.above
     less = curve_of(*[[outcome(bleu=28.5 + gain)] for gain in (0, 1, 2)]).points[0]
     assert less.difference == pytest.approx(0.5)
-    assert not less.is_above  # by less than its standard error
+    assert not less.above  # by less than its standard error
 
 
 def test_each_seed_is_compared_at_its_own_time():
     curve = curve_of([outcome(seconds=2, bleu=30, mixture=29)], [outcome(seconds=3, bleu=33, mixture=32)])
-    assert curve.points[0].error == 0
-    assert (curve.points[0].seconds, curve.points[0].mixture) == (2.5, 30.5)
+    assert curve.points[0].standard_error == 0
+    assert (curve.points[0].seconds, curve.points[0].mixture_bleu) == (2.5, 30.5)
 
 
 def test_points_that_say_nothing_do_not_count():
@@ -270,7 +270,7 @@ def test_the_plan_decides_which_depths_are_mixed_and_hindsight_is_never_worse():
     elsewhere = with_costs(noisy_table({"1-1": 0.5, "1-2": 0.1, "2-2": 0.9}), 1.0, 2.0, 4.0)
     planned = TradeOff(here.table, here.seconds_nk, elsewhere)
     two_thirds = np.array([2 / 3, 0.0, 1 / 3])
-    assert planned.mixture_bleu(2.0) == pytest.approx(here.table.bleu_of_mixture(two_thirds))
+    assert planned.mixture_bleu(2.0) == pytest.approx(here.table.mixed_bleu(two_thirds))
     assert planned.mixture_bleu(2.0, hindsight=True) == pytest.approx(here.bleu_k[1])
     chosen = planned.outcome(np.ones(60, int))
     assert chosen.difference > 1
@@ -288,11 +288,11 @@ def test_the_error_of_a_difference_counts_sentences_and_seeds():
     """Other sentences would move both, so their share does not shrink with the number of seeds."""
     seeds = [[replace(outcome(bleu=bleu), sentence_error=0.3)] for bleu in (30.0, 30.2)]
     (point,) = curve_of(*seeds).points
-    assert point.error == pytest.approx(math.hypot(0.1, 0.3))
-    assert point.is_above
+    assert point.standard_error == pytest.approx(math.hypot(0.1, 0.3))
+    assert point.above
     assert curve_of(*seeds).verdict.endswith("by more than one standard error over sentences and 2 seeds")
     (single,) = curve_of([replace(outcome(bleu=29.2), sentence_error=0.3)]).points
-    assert (single.error, single.is_above) == (0.3, False)
+    assert (single.standard_error, single.above) == (0.3, False)
 
 
 def test_the_error_over_sentences_is_that_of_a_bootstrap():
@@ -304,5 +304,5 @@ def test_the_error_over_sentences_is_that_of_a_bootstrap():
     for _ in range(400):
         rows = rng.integers(60, size=60)
         sample = take_rows(TABLE, rows)
-        differences.append(sample.bleu(chosen_n[rows]) - sample.bleu_of_mixture(weights_k))
+        differences.append(sample.bleu(chosen_n[rows]) - sample.mixed_bleu(weights_k))
     assert found.sentence_error == pytest.approx(np.std(differences), rel=0.15)

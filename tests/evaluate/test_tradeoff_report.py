@@ -22,7 +22,19 @@ from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fix
 from anydepth.infer.translator import Translator
 
 CONDITIONS = Conditions(
-    "test.fr", "test.en", 300, 1, 0.6, 32, False, 1, "cpu", 2, "x86_64", "2026-01-02T03:04:05+00:00", {"anydepth": "0"}
+    "test.fr",
+    "test.en",
+    300,
+    1,
+    0.6,
+    32,
+    False,
+    1,
+    device="cpu",
+    threads=2,
+    machine="x86_64",
+    date="2026-01-02T03:04:05+00:00",
+    versions={"anydepth": "0"},
 )
 
 
@@ -48,7 +60,7 @@ def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
     values = lucky_curve(tradeoff, "values", [0.0, 0.25, 0.75, 1.0], luck=0.9)
     labels = lucky_curve(tradeoff, "labels", [0.0, 0.5], luck=0.1)
     layers = [(int(name[0]), int(name[-1])) for name in depths]
-    chosen = next(point for point in values.points if point.threshold == 0.25).outcomes[0]
+    chosen = next(point for point in values.points if point.threshold == 0.25).seeds[0]
     return TradeoffResult(
         label=label,
         conditions=CONDITIONS,
@@ -130,9 +142,9 @@ def test_the_printed_table(result: TradeoffResult) -> None:
             f"{point.threshold:g}",
             f"{1000 * point.seconds:.2f}",
             f"{point.bleu:.2f}",
-            f"{point.mixture:.2f}",
+            f"{point.mixture_bleu:.2f}",
         ]
-        assert row[4:7] == [f"{point.difference:+.2f}", "±", f"{point.error:.2f}"]
+        assert row[4:7] == [f"{point.difference:+.2f}", "±", f"{point.standard_error:.2f}"]
     assert lines[-1] == result.verdict
     assert "0.50 of 2-2's 8.00 ms; choosing takes 0.10 ms, 5% of 1-1's 2.00 ms" in lines[-2]
 
@@ -153,10 +165,10 @@ def test_pictures_show_their_data_and_are_the_same_again(result: TradeoffResult)
 
 
 def test_shares_add_up_over_the_heat_map(result: TradeoffResult) -> None:
-    cells = [result.share_at(result.oracle, n, m) for n in result.rows for m in result.columns]
-    assert sum(cells) == pytest.approx(1)
-    assert cells[1] == result.oracle.share_k[2]  # 1-2
-    assert result.share_at(result.oracle, 3, 1) is None
+    cells = result.percentages(result.oracle)
+    assert sum(cells.values()) == pytest.approx(100)
+    assert cells[1, 2] == 100 * result.oracle.share_k[2]
+    assert (3, 1) not in cells
 
 
 def test_many_depths_and_holes_in_the_menu() -> None:

@@ -18,7 +18,7 @@ from anydepth.evaluate.render import to_html, write_report
 from anydepth.evaluate.report import Figure
 from anydepth.evaluate.training_figures import layer_ticks, log_scale, log_ticks
 from anydepth.evaluate.training_report import STALE, training_report
-from anydepth.evaluate.training_run import TrainingRun, gates, selected_layers
+from anydepth.evaluate.training_run import TrainingRun
 
 WITHOUT_GATES = {"gradients.png", "gradients-bottom.png", "loss.png"}
 GATES = {"samples.png", "utilisation.png", "samples-over-training.png", "depth.png"}
@@ -116,10 +116,10 @@ def test_an_encoder_alone_has_its_own_lowest_layers():
 
 
 def test_rows_without_pairs_have_a_name_and_a_number():
-    record = gated(25, {"all": [0.9, 0.1, 0.9]}, side="encoder")
-    rows, selected = gates(record, "probability", "encoder"), selected_layers(record, "encoder")
-    assert training_figures.pair_names(rows, selected) == ["all (2)"]
-    assert training_figures.pair_names(rows, {}) == ["all"]
+    run = TrainingRun.of("mlm", [gated(25, {"all": [0.9, 0.1, 0.9]}, side="encoder")])
+    samples, probabilities = run.last_gates("encoder").items()
+    assert (samples[0], list(samples[1])) == ("sample z, step 25", ["all"])
+    assert (probabilities[0], list(probabilities[1])) == ("probability, step 25", ["all (2)"])
 
 
 def test_the_table_says_which_loss_it_has():

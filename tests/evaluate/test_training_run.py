@@ -7,8 +7,7 @@ import pytest
 from constructed_logs import gated, latent_records, norms, static_records, train_record, valid_record, write_log
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_figures import geometric_mean, moments
-from anydepth.evaluate.training_run import LOG, LayersOverSteps, TrainingRun, read_log, read_run
+from anydepth.evaluate.training_run import LOG, LayersOverSteps, TrainingRun, moments, read_log, read_run
 
 
 def test_a_torn_last_line_is_left_out_and_any_other_is_named(tmp_path):
@@ -62,10 +61,10 @@ def test_kl_is_the_sum_over_the_stacks():
 
 def test_thinning_takes_neighbours_together_at_the_last_of_them():
     values = LayersOverSteps([1, 2, 3, 4], np.array([[1.0, 100.0, 0.0, 4.0], [2.0, 2.0, 0.0, np.nan]]))
-    thin = values.thinned(2, geometric_mean)
+    thin = values.thinned(2, geometric=True)
     assert thin.steps == [2, 4]
     np.testing.assert_allclose(thin.grid, [[10.0, 4.0], [2.0, np.nan]])
-    assert values.thinned(9, geometric_mean).steps == [1, 2, 3, 4]
+    assert values.thinned(9, geometric=True).steps == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

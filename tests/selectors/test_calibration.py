@@ -12,6 +12,7 @@ from rich.console import Console
 import anydepth
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate, spread
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.metrics import score
 from anydepth.selectors.calibration import (
     NAME,
@@ -175,8 +176,9 @@ def translator(toy_run):
     return anydepth.load(toy_run, engine="torch")
 
 
-def measured(translator, sources, references, **options):
-    return calibrate(translator, sources, references, repeats=2, **options)
+def measured(translator, sources, references, timing_sentences=200, **options):
+    run = RunOptions(**{"repeats": 2, **options})
+    return calibrate(translator, sources, references, run, timing_sentences=timing_sentences)
 
 
 def test_every_depth_is_timed_and_scored_on_all_lines(translator, monkeypatch):

@@ -98,9 +98,9 @@ def test_json_has_the_same(toy_run: Path) -> None:
 def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     translator = Translator.load(copy, engine="torch", device="cpu")
     sources, references = zip(*toy_pairs(12, 5), strict=True)
-    result = sweep({"toy": translator}, sources, references, RunOptions(source_name="test.fr"), repeats=1)
+    result = sweep({"toy": translator}, sources, references, RunOptions(repeats=1, source_name="test.fr"))
     assert remember(translator, result)
-    found = calibrate(translator, sources, references, repeats=1)
+    found = calibrate(translator, sources, references, RunOptions(repeats=1))
     calibration.save(found, copy, translator.fingerprint)
     text = shown(copy)
     rows = read_rows(text)

@@ -41,7 +41,7 @@ def test_oracle_leaves_a_report_that_holds(toy_run, tmp_path, options):
     counted = {one["depth"]: one["count"] for one in model["depths"]}
     assert counted == {depth: sum(line[1] == depth for line in lines) for depth in counted}
 
-    translator = package.load(toy_run, engine="torch")
+    translator = package.load(toy_run)
     references = Path(options[3]).read_text("utf-8").splitlines()
     _, depth, chrf, _, source, output = lines[7]
     assert translator.translate([source], depth=depth, beam=2) == [output]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_one_line, made_once, python, run_recipe, load_weights
+from conftest import assert_one_line, load_weights, made_once, python, run_recipe
 from made_checkpoints import make_checkpoint
 
 import anydepth

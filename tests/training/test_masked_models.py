@@ -12,7 +12,7 @@ import anydepth
 from anydepth.artifact.model import load_model
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
-from anydepth.evaluate.perplexity import perplexity_of
+from anydepth.evaluate.perplexity import to_perplexity
 from anydepth.evaluate.training_run import read_log
 
 pytestmark = pytest.mark.slow
@@ -85,8 +85,8 @@ def test_the_verb_measures_what_validation_does(masked_recipe, tmp_path, here):
 
 
 def test_a_perplexity_beyond_all_floats_is_infinite():
-    assert perplexity_of(math.log(20.0)) == pytest.approx(20.0)
-    assert perplexity_of(1e4) == math.inf
+    assert to_perplexity(math.log(20.0)) == pytest.approx(20.0)
+    assert to_perplexity(1e4) == math.inf
 
 
 def test_what_cannot_be_measured_is_refused(masked_recipe, toy_run, tmp_path, here):

@@ -46,6 +46,7 @@ def calibrate(
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.evaluate.calibrate import calibration_report
+    from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.render import to_terminal
     from anydepth.infer.translator import Translator
     from anydepth.selectors.calibration import refuse_newer, save
@@ -62,18 +63,7 @@ def calibrate(
         batch_size=batch_size,
     ).between()
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
-    calibration = carry_out(
-        translator,
-        sources,
-        references,
-        beam=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        repeats=repeats,
-        timing_sentences=sentences,
-        cut_long=cut_long,
-        source_name=source.name,
-        reference_name=reference.name,
-    )
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
+    calibration = carry_out(translator, sources, references, options, timing_sentences=sentences)
     to_terminal(calibration_report(calibration), results())
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")

@@ -5,22 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import (
-    BatchSize,
-    Beam,
-    CutLong,
-    Device,
-    From,
-    LengthPenalty,
-    Reference,
-    Source,
-    Threads,
-    To,
-    load_families,
-    make_report_folder,
-    results,
-    stderr,
-)
+from anydepth.cli import options as opt
 
 
 def compare(
@@ -31,8 +16,8 @@ def compare(
             show_default=False,
         ),
     ],
-    source: Source,
-    reference: Reference,
+    source: opt.Source,
+    reference: opt.Reference,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for a report; translations that are there already are not made again."),
@@ -41,20 +26,22 @@ def compare(
         str | None,
         typer.Option(help="A depth that all models have, such as 6-2.  [default: that of each]", show_default=False),
     ] = None,
-    beam: Beam = 1,
-    length_penalty: LengthPenalty = 0.6,
-    batch_size: BatchSize = 32,
+    beam: opt.Beam = 1,
+    length_penalty: opt.LengthPenalty = 0.6,
+    batch_size: opt.BatchSize = 32,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap over sentences.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 1,
     over_seeds: Annotated[
         bool,
         typer.Option("--over-seeds", help="Resample the seeds, too: what training again might change as well."),
     ] = False,
-    cut_long: CutLong = False,
-    from_language: From = None,
-    to_language: To = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    cut_long: opt.CutLong = False,
+    from_language: opt.From = None,
+    to_language: opt.To = None,
+    engine: opt.EngineOption = "auto",
+    quantize: opt.Quantize = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Compare ways of training over several seeds, with a paired significance test against the first."""
     from anydepth.data.corpus import read_lines
@@ -66,18 +53,15 @@ def compare(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out is not None:
-        make_report_folder(out, MARK, "a comparison")  # before hours of work, not after
+        opt.make_report_folder(out, MARK, "a comparison")  # before hours of work, not after
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    translators = opt.load_families(systems, on)
+    named = (source.name, reference.name)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, samples=samples)
+    kept = KeptOutputs(out)
     result = compare_systems(
-        load_families(systems, device, threads, from_language, to_language),
-        sources,
-        references,
-        RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name),
-        depth=depth,
-        samples=samples,
-        seed=seed,
-        over_seeds=over_seeds,
-        kept=KeptOutputs(out),
+        translators, sources, references, options, depth=depth, seed=seed, over_seeds=over_seeds, kept=kept
     )
-    to_terminal(compare_report(result), results())
+    to_terminal(compare_report(result), opt.results())
     if out is not None:
-        stderr.print(f"report: {write_comparison(result, out)}")
+        opt.stderr.print(f"report: {write_comparison(result, out)}")

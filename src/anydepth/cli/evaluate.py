@@ -12,7 +12,7 @@ from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.evaluate.classification import LabelledTexts, Member
+    from anydepth.evaluate.classification_data import LabelledTexts, Member
 
 Number = TypeVar("Number", int, float)
 
@@ -69,8 +69,9 @@ def evaluate(
     import torch
 
     from anydepth.device import choose_device
-    from anydepth.evaluate.classification import EvaluationOptions, LabelledTexts
+    from anydepth.evaluate.classification import EvaluationOptions
     from anydepth.evaluate.classification import evaluate as run_evaluation
+    from anydepth.evaluate.classification_data import LabelledTexts
     from anydepth.evaluate.classification_report import RECORD, STALE, evaluation_report, record_evaluation
     from anydepth.evaluate.render import to_terminal, write_report
 
@@ -104,7 +105,7 @@ def evaluate(
 def _members(
     arguments: list[str], test: "LabelledTexts | None", word_depths: Path | None = None
 ) -> "dict[str, list[Member]]":
-    from anydepth.evaluate.classification import find_members
+    from anydepth.evaluate.classification_data import find_members
 
     return {label: find_members(paths, test, word_depths) for label, paths in families(arguments).items()}
 

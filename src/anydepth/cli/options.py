@@ -4,8 +4,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -86,6 +87,7 @@ UseShortlist = Annotated[
         help="Restrict the output layer to the lexical shortlist that `anydepth shortlist` built: faster.",
     ),
 ]
+Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median counts.")]
 To = Annotated[
     str | None,
     typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),
@@ -127,21 +129,25 @@ def complete_depths(context: typer.Context) -> list[str]:
         return []
 
 
-def load_families(
-    arguments: Sequence[str],
-    device: str,
-    threads: int | None,
-    source: str | None = None,
-    target: str | None = None,
-    **options: Any,
-) -> "dict[str, list[Translator]]":
-    """Each model for the language pair that is wanted of all of them, by default on torch."""
+@dataclass(frozen=True)
+class LoadOptions:
+    """How an experiment loads its models: the keyword arguments of `Translator.load`."""
+
+    engine: str
+    quantize: str | None
+    device: str
+    threads: int | None
+    source_language: str | None
+    target_language: str | None
+    batch_size: int
+
+
+def load_families(arguments: Sequence[str], on: LoadOptions) -> "dict[str, list[Translator]]":
+    """Each model for the language pair that is wanted of all of them."""
     from anydepth.infer.translator import Translator
 
-    languages = {"source_language": source, "target_language": target}
-    options = {"engine": "torch", "device": device, "threads": threads, **languages, **options}
     return {
-        label: [Translator.load(path, **options).between() for path in paths]
+        label: [Translator.load(path, **asdict(on)).between() for path in paths]
         for label, paths in families(arguments).items()
     }
 

@@ -5,22 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import (
-    BatchSize,
-    Beam,
-    CutLong,
-    Device,
-    From,
-    LengthPenalty,
-    Reference,
-    Source,
-    Threads,
-    To,
-    load_families,
-    make_report_folder,
-    results,
-    stderr,
-)
+from anydepth.cli import options as opt
 
 
 def oracle(
@@ -32,18 +17,20 @@ def oracle(
             show_default=False,
         ),
     ],
-    source: Source,
-    reference: Reference,
+    source: opt.Source,
+    reference: opt.Reference,
     out: Annotated[Path, typer.Option(help="Folder for the report.", show_default=False)],
-    beam: Beam = 1,
-    length_penalty: LengthPenalty = 0.6,
-    batch_size: BatchSize = 32,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed passes; the median counts.")] = 1,
-    cut_long: CutLong = False,
-    from_language: From = None,
-    to_language: To = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    beam: opt.Beam = 1,
+    length_penalty: opt.LengthPenalty = 0.6,
+    batch_size: opt.BatchSize = 32,
+    repeats: opt.Repeats = 3,
+    cut_long: opt.CutLong = False,
+    from_language: opt.From = None,
+    to_language: opt.To = None,
+    engine: opt.EngineOption = "auto",
+    quantize: opt.Quantize = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Find which depth would have been best, sentence by sentence, and what it would be worth to know."""
     from anydepth.data.corpus import read_lines
@@ -53,10 +40,11 @@ def oracle(
     from anydepth.evaluate.render import to_terminal, write_report
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after
-    families = load_families(models, device, threads, from_language, to_language)
-    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name)
-    report = oracle_report(ask(families, sources, references, options, repeats=repeats))
-    to_terminal(report, results())
+    opt.make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    families = opt.load_families(models, on)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
+    report = oracle_report(ask(families, sources, references, options))
+    to_terminal(report, opt.results())
     stale = ("oracle*.tsv", "distribution*.png")  # of a report with other models
-    stderr.print(f"report: {write_report(report, out, 'oracle.json', stale=stale)}")
+    opt.stderr.print(f"report: {write_report(report, out, 'oracle.json', stale=stale)}")

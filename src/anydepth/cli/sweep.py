@@ -5,26 +5,7 @@ from typing import Annotated
 
 import typer
 
-from anydepth.cli.options import (
-    BatchSize,
-    Beam,
-    CutLong,
-    DepthsOption,
-    Device,
-    EngineOption,
-    From,
-    LengthPenalty,
-    Quantize,
-    Reference,
-    Source,
-    Threads,
-    To,
-    load_families,
-    make_report_folder,
-    results,
-    split_names,
-    stderr,
-)
+from anydepth.cli import options as opt
 from anydepth.depth.assignment import STRATEGIES
 
 
@@ -37,10 +18,10 @@ def sweep(
             show_default=False,
         ),
     ],
-    source: Source,
-    reference: Reference,
+    source: opt.Source,
+    reference: opt.Reference,
     out: Annotated[Path, typer.Option(help="Folder for the report.", show_default=False)],
-    depths: DepthsOption = None,
+    depths: opt.DepthsOption = None,
     force: Annotated[
         str | None,
         typer.Option(
@@ -48,21 +29,21 @@ def sweep(
             show_default=False,
         ),
     ] = None,
-    beam: Beam = 1,
-    length_penalty: LengthPenalty = 0.6,
-    batch_size: BatchSize = 32,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed passes over all depths; the median counts.")] = 3,
+    beam: opt.Beam = 1,
+    length_penalty: opt.LengthPenalty = 0.6,
+    batch_size: opt.BatchSize = 32,
+    repeats: opt.Repeats = 3,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap between models.")] = 1000,
-    cut_long: CutLong = False,
+    cut_long: opt.CutLong = False,
     record: Annotated[
         bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
     ] = True,
-    from_language: From = None,
-    to_language: To = None,
-    engine: EngineOption = "auto",
-    quantize: Quantize = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    from_language: opt.From = None,
+    to_language: opt.To = None,
+    engine: opt.EngineOption = "auto",
+    quantize: opt.Quantize = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Measure every depth: quality, time, size. Leaves a report, and the figures in the model's depth menu."""
     from anydepth.data.corpus import read_lines
@@ -73,25 +54,17 @@ def sweep(
     from anydepth.evaluate.sweep_report import sweep_report
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
-    on = {"engine": engine, "quantize": quantize, "batch_size": batch_size}
-    translators = load_families(models, device, threads, from_language, to_language, **on)
-    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name)
-    result = run_sweep(
-        translators,
-        sources,
-        references,
-        options,
-        depths=split_names(depths),
-        force=force,
-        repeats=repeats,
-        samples=samples,
-    )
+    opt.make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    translators = opt.load_families(models, on)
+    named = (source.name, reference.name)
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, repeats=repeats, samples=samples)
+    result = run_sweep(translators, sources, references, options, depths=opt.split_names(depths), force=force)
     report = sweep_report(result)
-    to_terminal(report, results())
+    to_terminal(report, opt.results())
     for label, members in translators.items() if record else ():
         for member in members:
             if remember(member, result, label):
-                stderr.print(f"recorded in the menu and the card of {member.folder}")
+                opt.stderr.print(f"recorded in the menu and the card of {member.folder}")
     stale = ("bleu*.png", "time*.png", "difference-*.png")  # of a report with other models
-    stderr.print(f"report: {write_report(report, out, 'sweep.json', stale=stale)}")
+    opt.stderr.print(f"report: {write_report(report, out, 'sweep.json', stale=stale)}")

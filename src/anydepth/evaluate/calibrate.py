@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
-from anydepth.evaluate.experiment import check_paired, now
-from anydepth.evaluate.metrics import score
-from anydepth.evaluate.report import Column, Report, Section, Table, Text, Value
+from anydepth.evaluate.experiment import RunOptions, check_paired, now
+from anydepth.evaluate.metrics import pareto_front, score
+from anydepth.evaluate.report import Column, Report, Section, Text, tabulate
 from anydepth.infer.options import TranslateKeywords
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
@@ -34,47 +35,45 @@ def calibrate(
     translator: Translator,
     sources: Sequence[str],
     references: Sequence[str],
+    options: RunOptions | None = None,
     *,
-    beam: int = 1,
-    length_penalty: float = 0.6,
-    batch_size: int = 32,
-    repeats: int = 3,
     timing_sentences: int = 200,
-    cut_long: bool = False,
-    source_name: str = "",
-    reference_name: str = "",
 ) -> Calibration:
     """Measure every depth of the menu: quality on all lines, time by length at batch 1 and in batches.
 
     At batch 1 at most `timing_sentences` are timed, spread over the lengths that occur; in batches, all. Each sentence
     or batch runs at all depths before the next one does, so that a slow second of the machine hits all of them.
     """
-    _check(sources, references, repeats, timing_sentences)
-    translator.hypotheses([], beam=beam, length_penalty=length_penalty, batch_size=batch_size)  # refuses bad options
-    lengths = _lengths(translator, sources, cut_long)
+    options = options or RunOptions()
+    check_paired(sources, references)
+    if timing_sentences < 1:
+        raise UserError("without a sentence nothing is measured: give 1 or more")
+    search: Any = options.search
+    translator.hypotheses([], **search)  # refuses bad options
+    batch_size, lengths = search.pop("batch_size"), _lengths(translator, sources, options.cut_long)
     by_length = sorted((i for i, length in enumerate(lengths) if length > 1), key=lambda i: -lengths[i])
     plan = _Plan(
         translator,
         sources,
-        {"beam": beam, "length_penalty": length_penalty, "cut_long": cut_long},
+        search,
         singles=spread(by_length, timing_sentences),
         batches=[by_length[start : start + batch_size] for start in range(0, len(by_length), batch_size)],
     )
-    with progress_bar("calibrate", plan.work * repeats) as advance:
-        plan.carry_out(repeats, advance)
+    with progress_bar("calibrate", plan.work * options.repeats) as advance:
+        plan.carry_out(options.repeats, advance)
     conditions = CalibrationConditions(
         machine=machine_key(),
         device=str(next(translator.model.parameters()).device),
         threads=translator.engine.threads,
-        beam=beam,
-        length_penalty=length_penalty,
+        beam=options.beam,
+        length_penalty=options.length_penalty,
         batch_size=batch_size,
         sentences_per_batch=sentences_per_batch(len(by_length), batch_size),
-        repeats=repeats,
+        repeats=options.repeats,
         timed_sentences=len(plan.singles),
         lines=len(sources),
-        source_file=Path(source_name).name,
-        reference_file=Path(reference_name).name,
+        source_file=Path(options.source_name).name,
+        reference_file=Path(options.reference_name).name,
         date=now(),
         pair=translator.pair,
         engine=translator.engine.name,
@@ -87,49 +86,30 @@ def calibrate(
 
 def calibration_report(calibration: Calibration) -> Report:
     """A table of all depths, with the Pareto fronts of both ways of translating."""
-    length = calibration.mean_length
+    length, names = calibration.mean_length, list(calibration.depths)
+    bleu = {name: one.quality["bleu"] for name, one in calibration.depths.items()}
     single = {name: one.single.at(length) for name, one in calibration.depths.items()}
     batched = {name: one.batched.at(length) for name, one in calibration.depths.items()}
-    bleu = {name: one.quality["bleu"] for name, one in calibration.depths.items()}
-    fronts = _front(single, bleu), _front(batched, bleu)
-    columns = [
-        Column("depth"),
-        Column("BLEU", format=".2f"),
-        Column("chrF", format=".2f"),
-        Column("ms, batch 1", format=".2f"),
-        Column(""),
-        Column(f"ms, batch {calibration.conditions.batch_size}", format=".2f"),
-        Column(""),
-        Column("sent/s", format=".1f"),
+    fronts = [
+        {names[place] for place in pareto_front([(seconds[name], bleu[name]) for name in names])}
+        for seconds in (single, batched)
     ]
-    rows: list[list[Value]] = [
-        [
-            *(name, bleu[name], one.quality["chrf"]),
-            *(1000 * single[name], "*" if name in fronts[0] else ""),
-            *(1000 * batched[name], "*" if name in fronts[1] else ""),
-            1 / batched[name],
-        ]
-        for name, one in calibration.depths.items()
+    columns = [
+        Column("depth", lambda name: name),
+        Column("BLEU", bleu.get, ".2f"),
+        Column("chrF", lambda name: calibration.depths[name].quality["chrf"], ".2f"),
+        Column("ms, batch 1", lambda name: 1000 * single[name], ".2f"),
+        Column("", lambda name: "*" if name in fronts[0] else ""),
+        Column(f"ms, batch {calibration.conditions.batch_size}", lambda name: 1000 * batched[name], ".2f"),
+        Column("", lambda name: "*" if name in fronts[1] else ""),
+        Column("sent/s", lambda name: 1 / batched[name], ".1f"),
     ]
     sections: list[Section] = [
-        Table(columns, rows),
+        tabulate(columns, calibration.depths),
         Text("ms per sentence, fitted over lengths and layers"),
         Text("* on the Pareto front: no other depth is faster and at least as good"),
     ]
     return Report("Every depth on this machine", sections, asdict(calibration))
-
-
-def _front(seconds: dict[str, float], bleu: dict[str, float]) -> set[str]:
-    return {
-        name
-        for name in seconds
-        if not any(
-            (seconds[other], -bleu[other]) != (seconds[name], -bleu[name])
-            and seconds[other] <= seconds[name]
-            and bleu[other] >= bleu[name]
-            for other in seconds
-        )
-    }
 
 
 def _evened_out(measured: Calibration, menu: DepthMenu) -> dict[str, DepthCost]:
@@ -212,12 +192,6 @@ class _Plan:
         options: TranslateKeywords = {**self.options, "batch_size": len(texts)}
         outputs = self.translator.translate(texts, depth=name, **options)
         return time.perf_counter() - began, outputs
-
-
-def _check(sources: Sequence[str], references: Sequence[str], repeats: int, timing_sentences: int) -> None:
-    check_paired(sources, references)
-    if repeats < 1 or timing_sentences < 1:
-        raise UserError("without a pass and a sentence nothing is measured: give 1 or more of each")
 
 
 def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> list[int]:

@@ -4,22 +4,19 @@ A system has one model, or several of different seeds or folds. Those at the sam
 in the same round: few models are in memory at a time, and what is compared was timed in the same minutes.
 """
 
-import platform
 import random
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from statistics import median
 
 import torch
 
-from anydepth.artifact.model import resolve, short_name
-from anydepth.data.corpus import read_labelled
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
+from anydepth.evaluate.classification_data import Member, Systems
 from anydepth.evaluate.classification_result import (
     ALIKE,
     Evaluation,
@@ -29,49 +26,16 @@ from anydepth.evaluate.classification_result import (
     SettingResult,
     SystemResult,
 )
-from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.explain import Explanation, explain
 from anydepth.infer.classifier import Classification, Classifier
 from anydepth.progress import progress_bar
-from anydepth.word_depths.table import WordDepths
 
-PART = re.compile(r"(seed|fold)-(\d+)")
 KINDS = {"mi": "MI", "reconstruction": "reconstruction"}
 ITSELF = "halting unit"
 UNTIMED_BATCH = 32
 SAMPLE_SEED = 1
 WARM_UP_TEXTS = 16
 MISTAKES, WORDS_OF_A_MISTAKE = 10, 120
-
-
-@dataclass(frozen=True)
-class LabelledTexts:
-    """A test set, under the bare name of its file."""
-
-    name: str
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-
-    @classmethod
-    def read(cls, path: Path, text_column: str = "text", label_column: str = "label") -> "LabelledTexts":
-        texts, labels = zip(*read_labelled(path, text_column, label_column), strict=True)
-        return cls(path.name, texts, labels)
-
-
-@dataclass(frozen=True)
-class Member:
-    """One model, and the texts that it did not see in training."""
-
-    name: str
-    path: Path
-    test: LabelledTexts
-    word_depths: Path | None = None  # instead of its own
-
-    def load(self, device: str = "cpu") -> Classifier:
-        classifier = Classifier.load(self.path, device=device)
-        if self.word_depths is not None:
-            return classifier.with_word_depths(WordDepths.load(self.word_depths))
-        return classifier
 
 
 @dataclass(frozen=True)
@@ -93,104 +57,79 @@ class EvaluationOptions:
             raise UserError("at least one text must be timed, and at least once")
 
 
-@dataclass
-class TimedSetting:
-    """A model run in one way. `seconds` has, by batch size, the time that each round took per text."""
+@dataclass(frozen=True)
+class _Ways:
+    """How the models of a system are run: first as it is judged by, then as its curve has it. `kind` says by what its
+    words have their depths. `full` is the depth at which all words run all layers, if that is another."""
 
+    kind: str
+    settings: tuple[Setting, ...]
+    full: Setting | None
+
+
+@dataclass
+class _System:
+    """Its models, and what became known of them so far."""
+
+    label: str
+    members: Sequence[Member]
+    ways: _Ways
+    results: dict[Setting, list[ModelResult]] = field(default_factory=lambda: defaultdict(list))
+    confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
+    mistakes: tuple[tuple[str, Explanation], ...] = ()
+
+    def result(self) -> SystemResult:
+        full = self.ways.full
+        main, *curve = (SettingResult(setting, tuple(self.results[setting])) for setting in self.ways.settings)
+        own = SettingResult(full, tuple(self.results[full])) if full is not None and full in self.results else None
+        return SystemResult(self.label, self.ways.kind, main, tuple(curve), own, dict(self.confusion))
+
+
+@dataclass
+class _Run:
+    """A model run in one way: what it found, and by batch size the time per text of each timed round."""
+
+    system: _System
+    member: Member
     classifier: Classifier
     setting: Setting
-    seconds: dict[int, list[float]] = field(default_factory=dict)
+    found: list[Classification] = field(default_factory=list)
+    seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def classify(
-        self, texts: Sequence[str], batch_size: int, progress: Callable[[int], None] = lambda count: None
-    ) -> list[Classification]:
-        setting = self.setting
-        return self.classifier.classify(
-            texts,
-            depth=setting.depth,
-            scale=setting.scale,
-            lambda_=setting.lambda_,
-            batch_size=batch_size,
-            progress=progress,
-        )
+    def classify(self, texts: Sequence[str], batch_size: int, advance: Callable[[int], None]) -> list[Classification]:
+        options = asdict(self.setting)
+        return self.classifier.classify(texts, **options, batch_size=batch_size, progress=advance)
+
+    def time(self, texts: Sequence[str], size: int) -> float:
+        """With a call for each batch: it cannot be foreseen which texts come next."""
+        start = time.perf_counter()
+        for first in range(0, len(texts), size):
+            self.classify(texts[first : first + size], size, lambda count: None)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
 
     @property
     def median_seconds(self) -> dict[int, float]:
         return {size: median(rounds) for size, rounds in self.seconds.items()}
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings of a system, first the one it is judged by, then those of its curve. `kind` says by what its words
-    have their depths. `full` is the depth at which all words run all layers, if that is another."""
-
-    label: str
-    members: Sequence[Member]
-    kind: str
-    settings: tuple[Setting, ...]
-    full: Setting | None
-
-    @property
-    def main(self) -> Setting:
-        return self.settings[0]
-
-    @property
-    def is_by_word(self) -> bool:
-        return self.kind != ALIKE
-
-
-@dataclass
-class _Gathered:
-    """What became known of a system so far."""
-
-    plan: Plan
-    results: dict[Setting, list[ModelResult]] = field(default_factory=dict)
-    confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
-    mistakes: tuple[tuple[str, Explanation], ...] = ()
-
-    def system(self) -> SystemResult:
-        main, *curve = (SettingResult(setting, tuple(self.results[setting])) for setting in self.plan.settings)
-        full = self.plan.full
-        own = SettingResult(full, tuple(self.results[full])) if full is not None and full in self.results else None
-        return SystemResult(self.plan.label, self.plan.kind, main, tuple(curve), own, dict(self.confusion))
-
-
-@dataclass
-class _Run:
-    """A model of a system in this round: the ways it is run in, and what it found in each. `own` is the last way if
-    that is of the same weights at full depth."""
-
-    gathered: _Gathered
-    member: Member
-    ways: list[TimedSetting]
-    own: TimedSetting | None
-    found: list[list[Classification]] = field(default_factory=list)
-
-    @property
-    def timed(self) -> list[TimedSetting]:
-        """The ways of a curve with the first model alone."""
-        is_first = self.member is self.gathered.plan.members[0]
-        return [way for way in self.ways if is_first or way is self.ways[0] or way is self.own]
-
-
-def find_members(paths: Sequence[Path], test: LabelledTexts | None, word_depths: Path | None = None) -> list[Member]:
-    """Of models, of finished runs, and of folders with runs seed-1, fold-1 and so on.
-
-    A run on a fold has kept its own test set, and that counts; the others are tested on `test`.
-    """
-    members = []
-    for path in paths:
-        for run in list(_runs_in(path)):  # all of them finished, before any test set is read
-            name = short_name(run) if run == path else str(run.relative_to(path))
-            members.append(Member(name, run, _kept_test(run, name) or _needed(test, name), word_depths))
-    return members
+    def result(self, static: "_Run") -> ModelResult:
+        found, labels = self.found, self.member.test.labels
+        return ModelResult(
+            member=self.member.name,
+            test=self.member.test.name,
+            texts=len(found),
+            right=sum(one.label == label for one, label in zip(found, labels, strict=True)),
+            tokens=sum(one.tokens for one in found),
+            computed=sum(one.computed for one in found),
+            layers=self.classifier.model.config.encoder_layers,
+            seconds=self.median_seconds,
+            static_seconds=static.median_seconds if self.seconds else {},
+        )
 
 
 def evaluate(
-    systems: Mapping[str, Sequence[Member]],
-    options: EvaluationOptions,
-    *,
-    static: tuple[str, Sequence[Member]] | None = None,
+    systems: Systems, options: EvaluationOptions, *, static: tuple[str, Sequence[Member]] | None = None
 ) -> Evaluation:
     """`static` has the models that all others are compared with; without it each is with its own weights at full depth.
 
@@ -198,20 +137,17 @@ def evaluate(
     """
     if static and static[0] in systems:
         raise UserError(f"two systems are called {static[0]}: name one of them, NAME=PATH")
-    everyone = {**({static[0]: static[1]} if static else {}), **systems}
-    plans = [*([_make_static_plan(*static, options)] if static else []), *_make_plans(systems, options)]
-    gathered = [_Gathered(plan) for plan in plans]
-    tests = dict.fromkeys(member.test for members in everyone.values() for member in members)
+    compared = None if static is None else _static_system(*static, options)
+    everyone = [*([compared] if compared else []), *_make_systems(systems, options)]
+    tests = dict.fromkeys(member.test for system in everyone for member in system.members)
     texts = sample_texts((text for test in tests for text in test.texts), options.timed)
-    rounds = max(map(len, everyone.values()))
-    for number in range(rounds):
-        said = f" by models {number + 1} of {rounds}" if rounds > 1 else ""
-        _round(gathered, number, texts, options, static is not None, said)
-    shown = next((one for one in gathered if one.mistakes), None)
+    for number in range(max(len(system.members) for system in everyone)):
+        _round(everyone, compared, number, texts, options)
+    shown = next((one for one in everyone if one.mistakes), None)
     return Evaluation(
-        tuple(one.system() for one in gathered),
+        tuple(one.result() for one in everyone),
         static[0] if static else None,
-        tuple(sorted({label for one in gathered for pair in one.confusion for label in pair})),
+        tuple(sorted({label for one in everyone for pair in one.confusion for label in pair})),
         EvaluationConditions(
             tests=tuple((test.name, len(test.texts)) for test in tests),
             batch_sizes=options.batch_sizes,
@@ -219,11 +155,8 @@ def evaluate(
             repeats=options.repeats,
             device=options.device,
             threads=torch.get_num_threads(),
-            machine=platform.machine(),
-            date=now(),
-            versions=versions(),
         ),
-        shown.plan.label if shown else "",
+        shown.label if shown else "",
         shown.mistakes if shown else (),
     )
 
@@ -243,204 +176,128 @@ def sample_texts(texts: Iterable[str], count: int) -> list[str]:
 
 
 def _round(
-    gathered: Sequence[_Gathered],
+    systems: Sequence[_System],
+    static: _System | None,
     number: int,
     texts: Sequence[str],
     options: EvaluationOptions,
-    has_static: bool,
-    said: str,
 ) -> None:
     """The models at one place of all systems; of a static system with fewer of them it begins again."""
-    there = [one for one in gathered if number < len(one.plan.members)]
-    runs = [_load(one, number, options, has_static) for one in there]
-    with progress_bar(f"texts classified{said}", sum(len(run.member.test.texts) * len(run.ways) for run in runs)) as on:
+    rounds = max(len(system.members) for system in systems)
+    said = f" by models {number + 1} of {rounds}" if rounds > 1 else ""
+    models = [_load(one, number, options, static) for one in systems if number < len(one.members)]
+    runs = [run for model in models for run in model]
+    with progress_bar(f"texts classified{said}", sum(len(run.member.test.texts) for run in runs)) as advance:
         for run in runs:
-            run.found = [way.classify(run.member.test.texts, UNTIMED_BATCH, on) for way in run.ways]
-    timed = [way for run in runs for way in run.timed]
-    reference: TimedSetting | None = None
-    if has_static and gathered[0] is there[0]:
-        reference = runs[0].ways[0]
-    elif has_static:
-        reference = _load(gathered[0], number % len(gathered[0].plan.members), options, has_static).ways[0]
+            run.found = run.classify(run.member.test.texts, UNTIMED_BATCH, advance)
+    timed = [run for run in runs if number == 0 or run.setting in (run.system.ways.settings[0], run.system.ways.full)]
+    reference = None
+    if static is not None and number < len(static.members):
+        reference = models[0][0]
+    elif static is not None:
+        reference = _load(static, number % len(static.members), options, static)[0]
         timed.append(reference)
     total = len(timed) * len(texts) * len(options.batch_sizes) * options.repeats
-    with progress_bar(f"texts timed{said}", total) as on:
-        _time_ways(timed, texts, options.batch_sizes, options.repeats, on)
-    for run in runs:
-        _gather(run, reference or run.own or run.ways[0])
+    with progress_bar(f"texts timed{said}", total) as advance:
+        _time(timed, texts, options, advance)
+    for model in models:
+        _gather(model, reference or (model[-1] if model[-1].setting == model[-1].system.ways.full else model[0]))
 
 
-def _load(gathered: _Gathered, number: int, options: EvaluationOptions, has_static: bool) -> _Run:
-    plan, member = gathered.plan, gathered.plan.members[number]
+def _load(system: _System, number: int, options: EvaluationOptions, static: _System | None) -> list[_Run]:
+    """A run for each way; the last is of the same weights at full depth, if that is another and nothing else static."""
+    member, full = system.members[number], system.ways.full
     classifier = member.load(options.device)
-    ways = [TimedSetting(classifier, setting) for setting in plan.settings]
-    own = None if plan.full is None or has_static else TimedSetting(at_full_depth(classifier), plan.full)
-    return _Run(gathered, member, [*ways, *([own] if own else [])], own)
+    runs = [_Run(system, member, classifier, setting) for setting in system.ways.settings]
+    own = [] if full is None or static is not None else [_Run(system, member, at_full_depth(classifier), full)]
+    return [*runs, *own]
 
 
-def _gather(run: _Run, reference: TimedSetting) -> None:
-    gathered, test = run.gathered, run.member.test
-    for way, found in zip(run.ways, run.found, strict=True):
-        gathered.results.setdefault(way.setting, []).append(_model_result(run.member, found, way, reference))
-    main = run.found[0]
-    gathered.confusion.update(zip(test.labels, (one.label for one in main), strict=True))
-    if gathered.plan.is_by_word and not gathered.mistakes:
-        gathered.mistakes = _mistakes(run.ways[0].classifier, gathered.plan, run.member, main)
+def _time(
+    runs: Sequence[_Run], texts: Sequence[str], options: EvaluationOptions, advance: Callable[[int], None]
+) -> None:
+    """Fill in the seconds. A round goes through all runs, so that a slow minute of the machine falls on all alike."""
+    for run in runs:
+        for size in options.batch_sizes:
+            run.time(texts[:: max(len(texts) // WARM_UP_TEXTS, 1)], size)
+    for _ in range(options.repeats):
+        for size in options.batch_sizes:
+            for run in runs:
+                run.seconds[size].append(run.time(texts, size) / len(texts))
+                advance(len(texts))
 
 
-def _model_result(
-    member: Member, found: Sequence[Classification], way: TimedSetting, reference: TimedSetting
-) -> ModelResult:
-    return ModelResult(
-        member=member.name,
-        test=member.test.name,
-        texts=len(found),
-        right=sum(one.label == label for one, label in zip(found, member.test.labels, strict=True)),
-        tokens=sum(one.tokens for one in found),
-        computed=sum(one.computed for one in found),
-        layers=way.classifier.model.config.encoder_layers,
-        seconds=way.median_seconds,
-        static_seconds=reference.median_seconds if way.seconds else {},
-    )
+def _gather(model: Sequence[_Run], static: _Run) -> None:
+    main, system = model[0], model[0].system
+    for run in model:
+        system.results[run.setting].append(run.result(static))
+    labels = main.member.test.labels
+    system.confusion.update(zip(labels, (one.label for one in main.found), strict=True))
+    if system.ways.kind != ALIKE and not system.mistakes:
+        wrong = [place for place, one in enumerate(main.found) if one.label != labels[place]]
+        wrong.sort(key=lambda place: -main.found[place].probability)  # those that the model was surest of
+        texts, depth = main.member.test.texts, main.setting.depth
+        found = ((labels[at], explain(main.classifier, texts[at], main.member.name, depth=depth)) for at in wrong)
+        shown = islice(found, MISTAKES)
+        system.mistakes = tuple((label, explained.first(WORDS_OF_A_MISTAKE)) for label, explained in shown)
 
 
-def _mistakes(
-    classifier: Classifier, plan: Plan, member: Member, found: Sequence[Classification]
-) -> tuple[tuple[str, Explanation], ...]:
-    """Those that the model was surest of, each with the true label."""
-    test = member.test
-    wrong = [place for place, one in enumerate(found) if one.label != test.labels[place]]
-    wrong.sort(key=lambda place: -found[place].probability)
-    return tuple(
-        (
-            test.labels[place],
-            explain(classifier, test.texts[place], member.name, depth=plan.main.depth).first(WORDS_OF_A_MISTAKE),
-        )
-        for place in wrong[:MISTAKES]
-    )
-
-
-def _make_static_plan(label: str, members: Sequence[Member], options: EvaluationOptions) -> Plan:
+def _static_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _System:
     """Of what others are compared with: at its own depth, whatever theirs is."""
-    plan = _make_plan(label, members, replace(options, depth=None, scales=(), lambdas=()))
-    if plan.is_by_word:
+    system = _make_system(label, members, replace(options, depth=None, scales=(), lambdas=()))
+    if system.ways.kind != ALIKE:
         raise UserError(f"{label} is not static, each of its words has its own depth: give another model with static=…")
-    return plan
+    return system
 
 
-def _make_plans(systems: Mapping[str, Sequence[Member]], options: EvaluationOptions) -> list[Plan]:
+def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_System]:
     """Loads every model once. Refuses labels that a model does not know, and settings that it cannot have."""
-    plans = [_make_plan(label, members, options) for label, members in systems.items()]
-    if options.scales and not any(plan.is_by_word for plan in plans):
+    found = [_make_system(label, members, options) for label, members in systems.items()]
+    if options.scales and all(system.ways.kind == ALIKE for system in found):
         raise UserError("in none of these models words have depths of their own: leave out scales=…")
-    if options.lambdas and not any(setting.lambda_ is not None for plan in plans for setting in plan.settings):
+    settings = [setting for system in found for setting in system.ways.settings]
+    if options.lambdas and all(setting.lambda_ is None for setting in settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
-    return plans
-
-
-def _make_plan(label: str, members: Sequence[Member], options: EvaluationOptions) -> Plan:
-    found: Plan | None = None
-    for member in members:
-        try:
-            plan = _make_plan_of_one(label, members, member, options)
-        except UserError as error:
-            raise UserError(f"{label}, {member.name}: {error}" if len(members) > 1 else f"{label}: {error}") from error
-        found = found or plan
-        if plan != found:
-            raise UserError(f"{label}: {member.name} is run in another way than {members[0].name}: name them apart")
-    assert found is not None
     return found
 
 
-def _make_plan_of_one(label: str, members: Sequence[Member], member: Member, options: EvaluationOptions) -> Plan:
+def _make_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _System:
+    found: _Ways | None = None
+    for member in members:
+        try:
+            ways = _make_ways(member, options)
+        except UserError as error:
+            raise UserError(f"{label}, {member.name}: {error}" if len(members) > 1 else f"{label}: {error}") from error
+        if ways != (found := found or ways):
+            raise UserError(f"{label}: {member.name} is run in another way than {members[0].name}: name them apart")
+    assert found is not None
+    return _System(label, members, found)
+
+
+def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
     classifier = member.load(options.device)
-    _check_labels(classifier, member)
-    entry = classifier.menu[options.depth]
-    by_word = entry.subnetwork.by_word
-    if member.word_depths is not None and not by_word:
-        raise UserError(f"at depth {entry.name} all words run all layers: leave out word_depths=…, or the depth")
-    settings = [Setting(entry.name)]
-    if by_word:
-        settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
-    if by_word and classifier.token_depths is not None and classifier.token_depths.table.lambdas:
-        settings += [Setting(entry.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
-    for one in settings:
-        classifier.classify([], depth=one.depth, scale=one.scale, lambda_=one.lambda_)  # refuses what cannot be
-    whole = _full_depth(classifier)
-    full = None if entry.subnetwork == whole else Setting(whole.name)
-    return Plan(label, members, _kind(classifier) if by_word else ALIKE, tuple(settings), full)
-
-
-def _check_labels(classifier: Classifier, member: Member) -> None:
     unknown = sorted(set(member.test.labels) - set(classifier.labels))
     if unknown:
         known = ", ".join(classifier.labels[:10]) + (", ..." if len(classifier.labels) > 10 else "")
         raise UserError(
             f"{member.test.name} has the label {unknown[0]!r}, which the model does not know: it has {known}"
         )
+    entry, tokens = classifier.menu[options.depth], classifier.token_depths
+    table = None if tokens is None else tokens.table
+    by_word = entry.subnetwork.by_word
+    if member.word_depths is not None and not by_word:
+        raise UserError(f"at depth {entry.name} all words run all layers: leave out word_depths=…, or the depth")
+    settings = [Setting(entry.name)]
+    if by_word:
+        settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
+    if by_word and table is not None and table.lambdas:
+        settings += [Setting(entry.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
+    for one in settings:
+        classifier.classify([], **asdict(one))  # refuses what cannot be
+    whole, kind = _full_depth(classifier), ITSELF if table is None else KINDS[table.kind]
+    full = None if entry.subnetwork == whole else Setting(whole.name)
+    return _Ways(kind if by_word else ALIKE, tuple(settings), full)
 
 
 def _full_depth(classifier: Classifier) -> SubNetwork:
     return SubNetwork.prefix(classifier.model.config.encoder_layers, 0)
-
-
-def _kind(classifier: Classifier) -> str:
-    return ITSELF if classifier.token_depths is None else KINDS[classifier.token_depths.table.kind]
-
-
-def _time_ways(
-    ways: Sequence[TimedSetting],
-    texts: Sequence[str],
-    batch_sizes: Sequence[int],
-    repeats: int,
-    progress: Callable[[int], None],
-) -> None:
-    """Fill in the seconds. A round goes through all ways, so that a slow minute of the machine falls on all alike."""
-    for way in ways:
-        for size in batch_sizes:
-            _seconds(way, texts[:: max(len(texts) // WARM_UP_TEXTS, 1)], size)
-    for _ in range(repeats):
-        for size in batch_sizes:
-            for way in ways:
-                way.seconds.setdefault(size, []).append(_seconds(way, texts, size) / len(texts))
-                progress(len(texts))
-
-
-def _seconds(way: TimedSetting, texts: Sequence[str], size: int) -> float:
-    """With a call for each batch: it cannot be foreseen which texts come next."""
-    start = time.perf_counter()
-    for first in range(0, len(texts), size):
-        way.classify(texts[first : first + size], size)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def _runs_in(path: Path) -> Iterator[Path]:
-    is_model = (path / "config.json").is_file() or (path / "model" / "config.json").is_file()
-    parts = [] if is_model or not path.is_dir() else [one for one in path.iterdir() if PART.fullmatch(one.name)]
-    if not parts:
-        resolve(path)  # says what is wrong
-        yield path
-    for part in sorted(parts, key=_number):
-        yield from _runs_in(part)
-
-
-def _number(part: Path) -> tuple[str, int]:
-    kind, _, number = part.name.partition("-")
-    return kind, int(number)
-
-
-def _kept_test(run: Path, name: str) -> LabelledTexts | None:
-    folder = resolve(run)
-    kept = folder.parent / "data" / "test.tsv"
-    if folder.name != "model" or not kept.is_file():
-        return None
-    read = LabelledTexts.read(kept)
-    return LabelledTexts(f"{read.name} of {name}", read.texts, read.labels)
-
-
-def _needed(test: LabelledTexts | None, name: str) -> LabelledTexts:
-    if test is None:
-        raise UserError(f"{name} was not trained on a fold and has no test set of its own: give one with test=…")
-    return test

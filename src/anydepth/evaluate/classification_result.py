@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
 from typing import Any
 
+from anydepth.evaluate.experiment import Environment, Mean, with_figures
 from anydepth.evaluate.explain import Explanation
 
 FORMAT = 1
@@ -24,9 +24,6 @@ class Setting:
         if self.scale is not None:
             return f"scale {self.scale:g}"
         return "as trained" if self.lambda_ is None else f"lambda {self.lambda_:g}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"depth": self.depth, "scale": self.scale, "lambda": self.lambda_}
 
 
 @dataclass(frozen=True)
@@ -59,52 +56,30 @@ class ModelResult:
         """Of what would be computed if all tokens ran all layers."""
         return self.computed / (self.tokens * self.layers)
 
-    def speed_up(self, batch_size: int) -> float:
-        return self.static_seconds[batch_size] / self.seconds[batch_size]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "accuracy": self.accuracy,
-            "depth": self.depth,
-            "share": self.share,
-            "speed_up": {size: self.speed_up(size) for size in self.seconds},
-        }
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over models, and their sample deviation where there are several."""
-
-    mean: float
-    deviation: float | None
-
-    @classmethod
-    def of(cls, values: list[float]) -> "Mean":
-        return cls(fmean(values), stdev(values) if len(values) > 1 else None)
-
-    def shown(self, digits: int) -> str:
-        return f"{self.mean:.{digits}f}" + ("" if self.deviation is None else f" ± {self.deviation:.{digits}f}")
+    @property
+    def speed_up(self) -> dict[int, float]:
+        """By batch size."""
+        return {size: self.static_seconds[size] / seconds for size, seconds in self.seconds.items()}
 
 
 @dataclass(frozen=True)
 class SettingResult:
-    """All models of a system, run in one way. Not all need have been timed."""
+    """All models of a system, run in one way. Not all need have been timed; times are by batch size."""
 
     setting: Setting
     models: tuple[ModelResult, ...]
 
     @property
     def accuracy(self) -> Mean:
-        return self._over(lambda one: one.accuracy)
+        return Mean.over(one.accuracy for one in self.models)
 
     @property
     def depth(self) -> Mean:
-        return self._over(lambda one: one.depth)
+        return Mean.over(one.depth for one in self.models)
 
     @property
     def share(self) -> Mean:
-        return self._over(lambda one: one.share)
+        return Mean.over(one.share for one in self.models)
 
     @property
     def allowed(self) -> float:
@@ -115,34 +90,35 @@ class SettingResult:
     def layers(self) -> int:
         return self.models[0].layers
 
-    def seconds(self, batch_size: int) -> Mean:
-        return Mean.of([one.seconds[batch_size] for one in self._timed])
-
-    def speed_up(self, batch_size: int) -> Mean:
-        return Mean.of([one.speed_up(batch_size) for one in self._timed])
-
-    def texts_per_second(self, batch_size: int) -> Mean:
-        return Mean.of([1 / one.seconds[batch_size] for one in self._timed])
+    @property
+    def seconds(self) -> dict[int, Mean]:
+        return self._by_size(lambda one, size: one.seconds[size])
 
     @property
-    def _timed(self) -> list[ModelResult]:
-        return [one for one in self.models if one.seconds]
+    def speed_up(self) -> dict[int, Mean]:
+        return self._by_size(lambda one, size: one.speed_up[size])
 
-    def _over(self, value: Callable[[ModelResult], float]) -> Mean:
-        return Mean.of([value(one) for one in self.models])
+    @property
+    def texts_per_second(self) -> dict[int, Mean]:
+        return self._by_size(lambda one, size: 1 / one.seconds[size])
+
+    def _by_size(self, value: Callable[[ModelResult, int], float]) -> dict[int, Mean]:
+        sizes = dict.fromkeys(size for one in self.models for size in one.seconds)
+        return {size: Mean.over(value(one, size) for one in self.models if one.seconds) for size in sizes}
 
     def to_json(self) -> dict[str, Any]:
-        sizes = list(self._timed[0].seconds) if self._timed else []
         return {
-            **self.setting.to_json(),
+            "depth": self.setting.depth,
+            "scale": self.setting.scale,
+            "lambda": self.setting.lambda_,
             "accuracy": asdict(self.accuracy),
             "mean_depth": asdict(self.depth),
             "share_computed": asdict(self.share),
             "speed_up_allowed": self.allowed,
-            "seconds_per_text": {size: asdict(self.seconds(size)) for size in sizes},
-            "speed_up": {size: asdict(self.speed_up(size)) for size in sizes},
-            "timed_models": len(self._timed),
-            "models": [one.to_json() for one in self.models],
+            "seconds_per_text": {size: asdict(seconds) for size, seconds in self.seconds.items()},
+            "speed_up": {size: asdict(speed_up) for size, speed_up in self.speed_up.items()},
+            "timed_models": sum(bool(one.seconds) for one in self.models),
+            "models": [with_figures(one, "accuracy", "depth", "share", "speed_up") for one in self.models],
         }
 
 
@@ -162,7 +138,12 @@ class SystemResult:
     def points(self) -> tuple[SettingResult, ...]:
         return (self.main, *self.curve)
 
-    def right_of(self, label: str) -> float | None:
+    @property
+    def depth_points(self) -> tuple[SettingResult, ...]:
+        """At depths of the menu: as trained, and its own weights at full depth."""
+        return (self.main, self.own_static) if self.own_static else (self.main,)
+
+    def recall(self, label: str) -> float | None:
         """The share of the texts with this label that was found, in percent."""
         texts = sum(count for (true, _), count in self.confusion.items() if true == label)
         return 100 * self.confusion.get((label, label), 0) / texts if texts else None
@@ -179,18 +160,13 @@ class SystemResult:
 
 
 @dataclass(frozen=True)
-class EvaluationConditions:
-    """Without which the figures mean nothing. `tests` has the name and the number of texts of each test set."""
+class EvaluationConditions(Environment):
+    """`tests` has the name and the number of texts of each test set."""
 
     tests: tuple[tuple[str, int], ...]
     batch_sizes: tuple[int, ...]
     timed: int
     repeats: int
-    device: str
-    threads: int
-    machine: str
-    date: str
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -205,28 +181,23 @@ class Evaluation:
     mistakes: tuple[tuple[str, Explanation], ...]  # each with the true label
 
     @property
-    def texts(self) -> int:
-        """In all test sets together."""
-        return sum(count for _, count in self.conditions.tests)
-
-    @property
-    def test_names(self) -> str:
+    def texts(self) -> str:
+        """Such as "1,200 texts of test.tsv"."""
         names = [name for name, _ in self.conditions.tests]
-        return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+        others = " and others" if len(names) > 3 else ""
+        return f"{sum(count for _, count in self.conditions.tests):,} texts of {', '.join(names[:3])}{others}"
 
     @property
     def has_members(self) -> bool:
         return any(len(system.main.models) > 1 for system in self.systems)
 
     def to_json(self) -> dict[str, Any]:
+        mistakes = [{"true": label, **asdict(explanation)} for label, explanation in self.mistakes]
         return {
             "format": FORMAT,
             "static": self.static,
             "conditions": asdict(self.conditions),
             "labels": self.labels,
             "systems": [system.to_json() for system in self.systems],
-            "confident_mistakes": {
-                "system": self.mistakes_of,
-                "texts": [{"true": label, **explanation.to_json()} for label, explanation in self.mistakes],
-            },
+            "confident_mistakes": {"system": self.mistakes_of, "texts": mistakes},
         }

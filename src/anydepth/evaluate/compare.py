@@ -4,14 +4,21 @@
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anydepth.artifact.model import short_name
 from anydepth.errors import UserError
-from anydepth.evaluate.experiment import Conditions, Families, RunOptions, check_paired, make_families
+from anydepth.evaluate.experiment import (
+    Conditions,
+    Families,
+    Mean,
+    RunOptions,
+    Translators,
+    check_paired,
+    make_families,
+)
 from anydepth.evaluate.kept_outputs import FOLDER, KeptOutputs, outputs_key
 from anydepth.evaluate.metrics import Quality, score
 from anydepth.evaluate.report import file_stems
@@ -36,6 +43,11 @@ class ScoredModel:
     outputs: tuple[str, ...]
     quality: Quality
 
+    def to_json(self) -> dict[str, Any]:
+        known = {name: getattr(self, name) for name in ("name", "depth", "fingerprint")}
+        figures = {name: getattr(self.quality, name) for name in ("bleu", "chrf", "length_ratio", "repetition_rate")}
+        return {**known, **figures, "outputs": f"{FOLDER}/{self.file}"}
+
 
 @dataclass(frozen=True)
 class System:
@@ -50,20 +62,23 @@ class System:
         return ", ".join(dict.fromkeys(model.depth for model in self.models))
 
     @property
-    def bleu(self) -> float:
-        return fmean(model.quality.bleu for model in self.models)
+    def bleu(self) -> Mean:
+        return Mean.over(model.quality.bleu for model in self.models)
 
     @property
-    def chrf(self) -> float:
-        return fmean(model.quality.chrf for model in self.models)
+    def chrf(self) -> Mean:
+        return Mean.over(model.quality.chrf for model in self.models)
 
-    @property
-    def bleu_deviation(self) -> float | None:
-        return _deviation([model.quality.bleu for model in self.models])
-
-    @property
-    def chrf_deviation(self) -> float | None:
-        return _deviation([model.quality.chrf for model in self.models])
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "mean_bleu": self.bleu.mean,
+            "sd_bleu": self.bleu.deviation,
+            "mean_chrf": self.chrf.mean,
+            "sd_chrf": self.chrf.deviation,
+            "difference": asdict(self.difference) if self.difference else None,
+            "models": [model.to_json() for model in self.models],
+        }
 
 
 @dataclass(frozen=True)
@@ -94,12 +109,7 @@ class SystemsResult:
 
     @property
     def signatures(self) -> dict[str, str]:
-        quality = self.baseline.models[0].quality
-        return {"BLEU": quality.bleu_signature, "chrF": quality.chrf_signature}
-
-    def differences_of_seeds(self, system: System) -> list[float]:
-        """BLEU of each of its models minus the mean of the baseline."""
-        return [model.quality.bleu - self.baseline.bleu for model in system.models]
+        return self.baseline.models[0].quality.signatures
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -112,7 +122,7 @@ class SystemsResult:
                 "samples": self.samples,
                 "seed": self.seed,
             },
-            "systems": [_system_json(system) for system in self.systems],
+            "systems": [system.to_json() for system in self.systems],
         }
 
 
@@ -128,23 +138,22 @@ class _Candidate:
 
 
 def compare_systems(
-    translators: Mapping[str, Translator | Sequence[Translator]],
+    translators: Translators,
     sources: Sequence[str],
     references: Sequence[str],
     options: RunOptions | None = None,
     *,
     depth: str | None = None,
-    samples: int = 1000,
     seed: int = 1,
     over_seeds: bool = False,
     kept: KeptOutputs | None = None,
 ) -> SystemsResult:
     """Compare every system with the first, at `depth` or at the deepest of each model.
 
-    Several translators under one label are one way of training with several seeds. The paired bootstrap of `samples`
-    covers the luck of the test set, the standard deviation over the seeds that of training; with `over_seeds` the
-    bootstrap covers both. Outputs go into `kept` one
-    model after the other, and are taken from there where nothing has changed.
+    Several translators under one label are one way of training with several seeds. The paired bootstrap, with this
+    `seed`, covers the luck of the test set, the standard deviation over the seeds that of training; with `over_seeds`
+    the bootstrap covers both. Outputs go into `kept` one model after the other, and are taken from there where nothing
+    has changed.
     """
     options = options or RunOptions()
     families = make_families(translators)
@@ -152,8 +161,7 @@ def compare_systems(
         raise UserError("nothing to compare: give two or more systems")
     check_paired(sources, references)
     members = [member for members in families.values() for member in members]
-    named = (options.source_name, options.reference_name)
-    conditions = Conditions.here(members, sources, *named, **options.search, repeats=1)
+    conditions = Conditions.here(members, len(sources), replace(options, repeats=1))
     candidates = _candidates(families, depth, sources, options)
     everyone = [one for members in candidates.values() for one in members]
     outputs = _outputs(everyone, sources, kept or KeptOutputs(), options)
@@ -162,9 +170,9 @@ def compare_systems(
         for label, members in candidates.items()
     }
     lines = [[model.outputs for model in members] for members in models.values()]
-    differences = paired_bootstrap(lines, references, samples=samples, seed=seed, over_seeds=over_seeds)
+    differences = paired_bootstrap(lines, references, samples=options.samples, seed=seed, over_seeds=over_seeds)
     systems = map(System, models, models.values(), [None, *differences])
-    return SystemsResult(tuple(systems), conditions, samples, seed, over_seeds)
+    return SystemsResult(tuple(systems), conditions, options.samples, seed, over_seeds)
 
 
 def _candidates(
@@ -210,27 +218,3 @@ def _outputs(
 def _scored(one: _Candidate, outputs: tuple[str, ...], references: Sequence[str]) -> ScoredModel:
     quality = score(outputs, references)
     return ScoredModel(one.name, one.depth, one.translator.fingerprint, one.made_by, one.file, outputs, quality)
-
-
-def _system_json(system: System) -> dict[str, Any]:
-    return {
-        "label": system.label,
-        "mean_bleu": system.bleu,
-        "sd_bleu": system.bleu_deviation,
-        "mean_chrf": system.chrf,
-        "sd_chrf": system.chrf_deviation,
-        "difference": asdict(system.difference) if system.difference else None,
-        "models": [_model_json(model) for model in system.models],
-    }
-
-
-def _model_json(model: ScoredModel) -> dict[str, Any]:
-    quality = asdict(model.quality)
-    figures = {key: quality[key] for key in ("bleu", "chrf", "length_ratio", "repetition_rate")}
-    known = {"name": model.name, "depth": model.depth, "fingerprint": model.fingerprint}
-    return {**known, **figures, "outputs": f"{FOLDER}/{model.file}"}
-
-
-def _deviation(values: list[float]) -> float | None:
-    """Of a sample; there is none of a single value."""
-    return stdev(values) if len(values) > 1 else None

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from anydepth.data.cleaning import digest
 from anydepth.errors import UserError
-from anydepth.evaluate.experiment import Job, RunOptions, check_paired, make_jobs
+from anydepth.evaluate.experiment import DepthRun, RunOptions, check_paired, make_runs
 from anydepth.evaluate.metrics import ORDER, sentence_bleu_statistics, sentence_chrf
 from anydepth.files import atomic_folder, file_sha256
 from anydepth.infer.text_model import TooLongError
@@ -71,7 +71,7 @@ class EveryDepth:
         """BLEU if each sentence is translated at the depth chosen for it."""
         return _bleu(self.bleu_nks[np.arange(len(self)), np.asarray(chosen_n)].sum(0, dtype=np.int64))
 
-    def bleu_of_mixture(self, weights_k: Sequence[float] | NDArray[np.floating[Any]]) -> float:
+    def mixed_bleu(self, weights_k: Sequence[float] | NDArray[np.floating[Any]]) -> float:
         """BLEU if the depth of each sentence is drawn at random with these weights, which need not add up to 1."""
         weights = np.asarray(weights_k, dtype=np.float64)
         return _bleu(weights / weights.sum() @ self.bleu_nks.sum(0, dtype=np.int64))
@@ -110,10 +110,10 @@ class EveryDepth:
             raise UserError(f"{folder} is damaged ({reason}): delete it and translate again") from error
 
 
-def fastest_first(members: Sequence[Translator], label: str = "") -> list[Job]:
+def fastest_first(members: Sequence[Translator], label: str = "") -> list[DepthRun]:
     """The depths of a model, or of all the members of a family, in the order of Eq. 1."""
-    jobs = make_jobs({label or "the family": tuple(members)}, None)
-    return sorted(jobs, key=lambda job: job.layers[::-1])
+    runs = make_runs({label or "the family": tuple(members)}, None)
+    return sorted(runs, key=lambda run: run.layers[::-1])
 
 
 def translate_every_depth(
@@ -146,24 +146,20 @@ def score_every_depth(
     label: str = "",
 ) -> EveryDepth:
     """The same; `advance` is called with the number of translations that have become ready."""
-    jobs = fastest_first(members, label)
-    outputs: list[list[str]] = [[] for _ in jobs]
-    chrf_nk = np.zeros((len(sources), len(jobs)), np.float32)
-    bleu_nks = np.zeros((len(sources), len(jobs), STATISTICS), np.int32)
-    for rows in _chunks(len(sources)):
+    depths = tuple(run.entry.name for run in fastest_first(members, label))
+    outputs: dict[str, list[str]] = {depth: [] for depth in depths}
+    scores = []
+    for start in range(0, len(sources), CHUNK):
+        rows = slice(start, start + CHUNK)
         found: dict[str, list[str]] = {}
         for member in members:
             found |= _translate(member, sources, rows, options, advance)
-        columns = [found[job.entry.name] for job in jobs]
-        chrf_nk[rows], bleu_nks[rows] = _scores(columns, references[rows])
-        for all_lines, lines in zip(outputs, columns, strict=True):
-            all_lines += lines
-    depths = tuple(job.entry.name for job in jobs)
-    return EveryDepth(depths, tuple(sources), tuple(references), tuple(map(tuple, outputs)), chrf_nk, bleu_nks)
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
+        scores.append(_scores([found[depth] for depth in depths], references[rows]))
+        for depth in depths:
+            outputs[depth] += found[depth]
+    chrf_nk, bleu_nks = (np.concatenate(parts) for parts in zip(*scores, strict=True))
+    lines = tuple(tuple(outputs[depth]) for depth in depths)
+    return EveryDepth(depths, tuple(sources), tuple(references), lines, chrf_nk, bleu_nks)
 
 
 def _translate(
@@ -196,15 +192,11 @@ def _scores(columns: Sequence[Sequence[str]], references: Sequence[str]) -> tupl
 def take_rows(table: EveryDepth, rows: Sequence[int] | NDArray[np.integer[Any]]) -> EveryDepth:
     """The table of these sentences alone, in this order."""
     chosen = np.asarray(rows, dtype=np.intp)
-    return EveryDepth(
-        table.depths,
-        tuple(table.sources[row] for row in chosen),
-        tuple(table.references[row] for row in chosen),
-        tuple(tuple(lines[row] for row in chosen) for lines in table.outputs),
-        table.chrf_nk[chosen],
-        table.bleu_nks[chosen],
-        None if table.likelihood_nk is None else table.likelihood_nk[chosen],
-    )
+    texts = [tuple(lines[row] for row in chosen) for lines in (table.sources, table.references, *table.outputs)]
+    arrays: list[Any] = [
+        None if one is None else one[chosen] for one in (table.chrf_nk, table.bleu_nks, table.likelihood_nk)
+    ]
+    return EveryDepth(table.depths, texts[0], texts[1], tuple(texts[2:]), *arrays)
 
 
 def join_tables(tables: Sequence[EveryDepth]) -> EveryDepth:

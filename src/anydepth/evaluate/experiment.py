@@ -1,5 +1,6 @@
-"""What experiments on models that translate have in common: families of models, conditions, the load of the machine."""
+"""What experiments have in common: models and their depths, conditions, means, the machine's load, records in menus."""
 
+import logging
 import os
 import platform
 import time
@@ -8,8 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
+from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, MenuEntry
 from anydepth.depth.assignment import assign, make_menu
 from anydepth.device import cores as usable_cores
@@ -18,12 +21,20 @@ from anydepth.evaluate.report import Details, Terms
 from anydepth.infer.translator import Translator
 
 Families = dict[str, tuple[Translator, ...]]
+Translators = Mapping[str, Translator | Sequence[Translator]]
 COMPUTE_TYPES = {"torch": "float32", "native": "int8", "ctranslate2": "float32"}
+WORDS_TO_BE_TELLING = 5
+SEARCH = ("beam", "length_penalty", "batch_size", "cut_long")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a test set is translated, and what its files are called in a report."""
+    """How a test set is translated, and what its files are called in a report.
+
+    Times are medians of `repeats` passes; `samples` are those of a paired bootstrap.
+    """
 
     beam: int = 1
     length_penalty: float = 0.6
@@ -31,16 +42,71 @@ class RunOptions:
     cut_long: bool = False
     source_name: str = ""
     reference_name: str = ""
+    repeats: int = 3
+    samples: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise UserError(f"{self.repeats} passes measure nothing: give 1 or more")
 
     @property
     def search(self) -> dict[str, Any]:
         """As the translator takes them."""
-        return {name: value for name, value in asdict(self).items() if not name.endswith("_name")}
+        return {name: getattr(self, name) for name in SEARCH}
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """How it was measured. Files go by their bare names, so that a report can be shown to anyone."""
+class Mean:
+    """A mean over models or seeds; the deviation is of a sample, and there is none of a single value."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> "Mean":
+        found = list(values)
+        return cls(fmean(found), stdev(found) if len(found) > 1 else None)
+
+    def shown(self, digits: int) -> str:
+        return f"{self.mean:.{digits}f}" + ("" if self.deviation is None else f" ± {self.deviation:.{digits}f}")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("anydepth", "torch", "sacrebleu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The machine, the moment and the software, without which times mean nothing."""
+
+    device: str
+    threads: int
+    machine: str = field(default_factory=platform.machine)
+    date: str = field(default_factory=now)
+    versions: dict[str, str] = field(default_factory=versions)
+
+    @property
+    def runs_on(self) -> str:
+        return f"{self.device}, {counted(self.threads, 'thread')}"
+
+    def terms(self) -> dict[str, str]:
+        """For the end of a report."""
+        return {"versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()), "date": self.date}
+
+
+@dataclass(frozen=True)
+class Conditions(Environment):
+    """How translations were made and timed. Files go by their bare names, so that a report can be shown to anyone."""
 
     source_file: str
     reference_file: str
@@ -50,45 +116,27 @@ class Conditions:
     batch_size: int
     cut_long: bool
     repeats: int
-    device: str
-    threads: int
-    machine: str
-    date: str
-    versions: dict[str, str]
     engine: str = "torch"
     forced: str | None = None  # the strategy whose depths were measured in place of the models' own
     other_load: float | None = None  # cores that other programs kept busy meanwhile, where it is known
 
     @classmethod
     def here(
-        cls,
-        translators: Iterable[Translator],
-        sources: Sequence[str],
-        source_name: str,
-        reference_name: str,
-        **options: Any,
+        cls, translators: Iterable[Translator], lines: int, options: RunOptions, forced: str | None = None
     ) -> "Conditions":
-        """With what this machine and this moment say of themselves."""
+        """On this machine, now."""
         every = list(translators)
-        devices = dict.fromkeys(str(next(one.model.parameters()).device) for one in every)
         return cls(
-            source_file=Path(source_name).name,
-            reference_file=Path(reference_name).name,
-            lines=len(sources),
-            device=", ".join(devices),
+            source_file=Path(options.source_name).name,
+            reference_file=Path(options.reference_name).name,
+            lines=lines,
+            **options.search,
+            repeats=options.repeats,
+            forced=forced,
+            device=", ".join(dict.fromkeys(str(next(one.model.parameters()).device) for one in every)),
             threads=max(one.engine.threads for one in every),
             engine=", ".join(dict.fromkeys(one.engine.name for one in every)),
-            machine=platform.machine(),
-            date=now(),
-            versions=versions(),
-            **options,
         )
-
-    @property
-    def test_set(self) -> str:
-        """Such as "40 sentences of test.fr"."""
-        of_file = f" of {self.source_file}" if self.source_file else ""
-        return f"{counted(self.lines, 'sentence')}{of_file}"
 
     @property
     def engines(self) -> str:
@@ -97,37 +145,37 @@ class Conditions:
         for one in self.engine.split(", "):
             name, _, compute_type = one.partition(" ")
             named.append(f"{name} engine, {compute_type or COMPUTE_TYPES.get(name, 'float32')}")
-        return f"{' and '.join(named)}, {self.device}, {counted(self.threads, 'thread')}"
+        return f"{' and '.join(named)}, {self.runs_on}"
 
     @property
-    def search(self) -> str:
-        cut = ", long sources cut" if self.cut_long else ""
-        return f"beam {self.beam}, length penalty {self.length_penalty}, batches of {self.batch_size}{cut}"
+    def files(self) -> str:
+        return " and ".join(filter(None, (self.source_file, self.reference_file))) or "unnamed"
 
     @property
     def lead(self) -> str:
-        return f"{self.test_set}, beam {self.beam}, batches of {self.batch_size}; {self.engines}; {self.date[:10]}"
+        """Such as "40 sentences of test.fr, beam 1, batches of 32; native engine, int8, cpu, 2 threads; 2026-01-02"."""
+        of_file = f" of {self.source_file}" if self.source_file else ""
+        search = f"beam {self.beam}, batches of {self.batch_size}"
+        return f"{counted(self.lines, 'sentence')}{of_file}, {search}; {self.engines}; {self.date[:10]}"
 
     @property
     def is_machine_busy(self) -> bool:
         """Whether other programs left fewer cores than the engine has threads."""
-        free = usable_cores() - (self.other_load or 0)
-        return free < self.threads - 0.25
+        return usable_cores() - (self.other_load or 0) < self.threads - 0.25
 
     def details(self, signatures: Mapping[str, str], more: Mapping[str, str]) -> Details:
         """For the end of a report; `more` is what this experiment has to say besides."""
+        cut = ", long sources cut" if self.cut_long else ""
         pairs = {
-            "test set": f"{' and '.join(filter(None, (self.source_file, self.reference_file))) or 'unnamed'}, "
-            f"{counted(self.lines, 'line')}",
-            "search": self.search,
+            "test set": f"{self.files}, {counted(self.lines, 'line')}",
+            "search": f"beam {self.beam}, length penalty {self.length_penalty}, batches of {self.batch_size}{cut}",
             **more,
             "engine": self.engines,
             "machine": self.machine,
             **{f"{name} signature": text for name, text in signatures.items()},
-            "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
-            "date": self.date,
+            **self.terms(),
         }
-        return Details("How this was measured", [Terms(list(pairs.items()))])
+        return Details("How this was measured", [Terms(pairs)])
 
 
 class OtherLoad:
@@ -153,7 +201,7 @@ class OtherLoad:
 
 
 @dataclass
-class Job:
+class DepthRun:
     """One depth of one model, and what its passes over the test set have given so far."""
 
     label: str
@@ -168,7 +216,35 @@ class Job:
         return len(self.entry.subnetwork.encoder), len(self.entry.subnetwork.decoder)
 
 
-def make_families(translators: Mapping[str, Translator | Sequence[Translator]], force: str | None = None) -> Families:
+@dataclass(frozen=True)
+class Example:
+    """A sentence, and its translation and chrF at each of some depths."""
+
+    line: int
+    source: str
+    reference: str
+    translations: dict[str, tuple[str, float]]
+
+    @property
+    def spread(self) -> float:
+        scores = [chrf for _, chrf in self.translations.values()]
+        return max(scores) - min(scores)
+
+    def card(self) -> Terms:
+        outputs = {f"{depth}, chrF {chrf:.0f}": text for depth, (text, chrf) in self.translations.items()}
+        return Terms({"source": self.source, "reference": self.reference, **outputs}, boxed=True)
+
+
+def pick_telling(examples: Iterable[Example], count: int) -> list[Example]:
+    """Those whose depths differ most in chrF, in the order of the file.
+
+    Very short ones come last whatever their spread: one wrong word of two says nothing.
+    """
+    ranked = sorted(examples, key=lambda one: (len(one.reference.split()) < WORDS_TO_BE_TELLING, -one.spread))
+    return sorted(ranked[:count], key=lambda one: one.line)
+
+
+def make_families(translators: Translators, force: str | None = None) -> Families:
     """A lone model is a family of one. With `force`, all have that strategy's depths, and labels that say so."""
     families = {label: (one,) if isinstance(one, Translator) else tuple(one) for label, one in translators.items()}
     if not families or not all(families.values()):
@@ -178,21 +254,21 @@ def make_families(translators: Mapping[str, Translator | Sequence[Translator]], 
     return {f"{label} (forced {force})": (_forced(label, members, force),) for label, members in families.items()}
 
 
-def make_jobs(families: Families, depths: Sequence[str] | None = None) -> list[Job]:
+def make_runs(families: Families, depths: Sequence[str] | None = None) -> list[DepthRun]:
     """All depths, or `depths` alone, of each family in the order of its menu, or of `depths`."""
     wanted = None if depths is None else list(dict.fromkeys(depths))
     menus = {label: _menu(members) for label, members in families.items()}
     known = {name for menu in menus.values() for name in menu.names}
-    jobs = []
+    runs = []
     for label, menu in menus.items():
         names = menu.names if wanted is None else [name for name in wanted if name in menu.names]
         unknown = [name for name in wanted or [] if name not in known]
         # The menu itself refuses what no model has, and the first wish if this model has none of them.
         refused = unknown or (wanted if wanted and not names else [])
-        jobs += [_job(label, families[label], menu[name].name) for name in [*refused, *names]]
-    if not jobs:
+        runs += [_run(label, families[label], menu[name].name) for name in [*refused, *names]]
+    if not runs:
         raise UserError("there are no depths to measure: name at least one, or none to measure them all")
-    return jobs
+    return runs
 
 
 def check_paired(sources: Sequence[str], references: Sequence[str]) -> None:
@@ -205,9 +281,30 @@ def check_paired(sources: Sequence[str], references: Sequence[str]) -> None:
         raise UserError("there are no lines to translate: give a source and a reference file with text")
 
 
-def check_repeats(repeats: int) -> None:
-    if repeats < 1:
-        raise UserError(f"{repeats} passes measure nothing: give 1 or more")
+def measured_alike(menu: DepthMenu, depths: Iterable[str], measured_on: Mapping[str, Any]) -> bool:
+    """Whether what the menu knows of other depths than these was measured in the same way, whenever that was.
+
+    Costs from two machines in one menu would mislead whoever picks a depth by them.
+    """
+    if not any(entry.cost for entry in menu if entry.name not in set(depths)):
+        return True
+    before, after = ({**one, "date": None} for one in (menu.measured_on, measured_on))
+    return before == after
+
+
+def record_measurements(
+    folder: Path, menu: DepthMenu, found: Mapping[str, tuple[dict[str, float], dict[str, float]]], on: dict[str, Any]
+) -> bool:
+    """Write cost and quality of depths into a model's menu and card; say if it was done."""
+    for depth, (cost, quality) in found.items():
+        menu.measured(depth, cost, quality)
+    menu.measured_on = on
+    try:
+        artifact.record_measurements(folder, menu)
+    except OSError as error:
+        log.warning(f"warning: the measurements are not recorded in {folder}: {error.strerror}")
+        return False
+    return True
 
 
 def counted(count: int, what: str) -> str:
@@ -215,18 +312,9 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("anydepth", "torch", "sacrebleu"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed as a package"
-    return found
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def with_figures(data: Any, *names: str) -> dict[str, Any]:
+    """A dataclass for JSON, with these properties of it."""
+    return asdict(data) | {name: getattr(data, name) for name in names}
 
 
 def _forced(label: str, members: tuple[Translator, ...], strategy: str) -> Translator:
@@ -246,9 +334,9 @@ def _menu(members: Sequence[Translator]) -> DepthMenu:
     return DepthMenu(entries)
 
 
-def _job(label: str, members: Sequence[Translator], depth: str) -> Job:
+def _run(label: str, members: Sequence[Translator], depth: str) -> DepthRun:
     owners = [member for member in members if depth in member.menu.names]
     if len(owners) > 1:
         one, other = (str(owner.folder or "a model") for owner in owners[:2])
         raise UserError(f"{label}: {one} and {other} both have depth {depth}: keep one of the two in the family")
-    return Job(label, owners[0], owners[0].menu[depth])
+    return DepthRun(label, owners[0], owners[0].menu[depth])

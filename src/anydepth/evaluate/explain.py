@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from anydepth.evaluate.report import Heading, Levels, Report, Section, Text, Where, Word, Words
 from anydepth.infer.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class ExplainedWord:
+class ShownWord:
     """As in the text. `spaced` says whether a space comes before it. What is only a sign has depth 0."""
 
     text: str
@@ -17,7 +16,7 @@ class ExplainedWord:
     depth: int
 
 
-MORE = ExplainedWord("…", True, 0)
+MORE = ShownWord("…", True, 0)
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Explanation:
     probability: float
     depth: float
     layers: int
-    words: tuple[ExplainedWord, ...]
+    words: tuple[ShownWord, ...]
 
     def first(self, count: int) -> "Explanation":
         """With these words alone, and a sign that there were more."""
@@ -41,9 +40,6 @@ class Explanation:
         """The words in the colours of their depths, on a scale of `levels` layers."""
         words = [Word(one.text, one.depth, one.spaced, f"depth {one.depth}") for one in self.words]
         return Words(words, levels, title, bars, where)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def explain(
@@ -57,7 +53,7 @@ def explain(
 ) -> Explanation:
     """What the model called `name` makes of a text."""
     found, words = classifier.explain(text, depth=depth, scale=scale, lambda_=lambda_)
-    shown = tuple(ExplainedWord(_visible(word.text.strip()), word.text[:1].isspace(), word.depth) for word in words)
+    shown = tuple(ShownWord(_visible(word.text.strip()), word.text[:1].isspace(), word.depth) for word in words)
     if len(classifier.tokenizer.encode_many([text])[0]) > classifier.longest_source:  # then the rest was cut off
         shown = (*shown, MORE)
     layers = classifier.model.config.encoder_layers
@@ -74,7 +70,7 @@ def explain_report(texts: Sequence[Sequence[Explanation]]) -> Report:
     for number, those in enumerate(texts, 1):
         sections.append(Heading(f"Text {number}" if len(texts) > 1 else "Text"))
         sections += explain_sections(those, levels)
-    data = {"texts": [[one.to_json() for one in those] for those in texts]}
+    data = {"texts": [[asdict(one) for one in those] for those in texts]}
     return Report("How deep words go", sections, data)
 
 

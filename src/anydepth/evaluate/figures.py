@@ -5,16 +5,14 @@ SVG they become the page's CSS variables. Other colours, such as those of a colo
 """
 
 import io
-import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -60,7 +58,7 @@ _STYLE = {
 }
 _TIP = "tip:"
 
-Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Cells = Mapping[tuple[int, int], float]  # by encoder and decoder layers
 
 
 def draw(figure: Figure) -> tuple[bytes, str]:
@@ -90,16 +88,10 @@ def tip_points(axes: Axes, x: Sequence[float], y: Sequence[float], tips: Sequenc
         with_tip(spot, tip).set_in_layout(False)
 
 
-def legend_below(canvas: Canvas, entries: Axes | Mapping[str, Artist], columns: int = 3) -> None:
-    """A legend below the chart: of what has a label there, or of these entries.
-
-    The texts are set last: matplotlib would leave out a label that begins with _.
-    """
-    if isinstance(entries, Axes):
-        entries = dict(zip(*reversed(entries.get_legend_handles_labels()), strict=True))
-    handles, columns = list(entries.values()), min(len(entries), columns)
-    labels = ["-"] * len(handles)
-    drawn = canvas.legend(handles, labels, loc="outside lower center", ncols=max(columns, 1), fontsize=9)
+def legend_below(canvas: Canvas, entries: Mapping[str, Artist], columns: int = 3) -> None:
+    """A legend below the chart. The texts are set last: matplotlib would leave out a label that begins with _."""
+    columns, look = max(min(len(entries), columns), 1), {"loc": "outside lower center", "fontsize": 9}
+    drawn = canvas.legend(list(entries.values()), ["-"] * len(entries), ncols=columns, **look)
     for text, label in zip(drawn.get_texts(), entries, strict=True):
         text.set_text(shortened(label, LETTERS_IN_LEGEND))
 
@@ -148,7 +140,7 @@ def name_points(
                 path_effects=outlined(),
             )
             box = note.get_window_extent(renderer)
-            if not any(box.overlaps(other) for other in taken) and box.x1 <= axes.bbox.x1:
+            if axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
             note.remove()
@@ -159,103 +151,124 @@ def outlined(width: float = 2.5) -> list[Any]:
     return [withStroke(linewidth=width, foreground=PAPER)]
 
 
-class HasDepths(Protocol):
-    """Encoder depths and decoder depths."""
-
-    @property
-    def rows(self) -> list[int]: ...
-
-    @property
-    def columns(self) -> list[int]: ...
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The encoder depths (down) and decoder depths (across) of a heat map."""
-
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-
-    @classmethod
-    def around(cls, models: Iterable[HasDepths]) -> "Frame":
-        """Wide enough for every one of them."""
-        models = list(models)
-        rows = sorted({n for model in models for n in model.rows})
-        return cls(tuple(rows), tuple(sorted({m for model in models for m in model.columns})))
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """In inches: cells of one size whatever the menu, within reason."""
-        width = 1.0 + 0.62 * len(self.columns)
-        height = max(2.0, 1.0 + 0.52 * len(self.rows))
-        return min(max(width, 4.2), 12.0), min(height, 12.0)
-
-    def fill(self, value: Callable[[int, int], float | None]) -> Grid:
-        """n x m values; NaN where there is no such depth."""
-        cells = [[value(n, m) for m in self.columns] for n in self.rows]
-        return np.array([[math.nan if cell is None else cell for cell in row] for row in cells])
-
-
 @dataclass(frozen=True)
 class Scale:
-    """How a heat map colours and writes its numbers. `unit` follows them in the tips."""
+    """How a heat map colours and writes its numbers. `unit` follows them in the tips. Ends that are not given are
+    those of the values."""
 
     cmap: str
-    low: float
-    high: float
-    number: str = "{:.1f}"
     unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    number: str = ""
 
-    @classmethod
-    def over(cls, grids: Iterable[Grid], cmap: str, unit: str = "", low: float | None = None) -> "Scale":
-        """One for several maps, so that a colour means the same in each."""
-        values = np.concatenate([grid[~np.isnan(grid)] for grid in grids])
-        low, high = float(values.min()) if low is None else low, float(values.max())
+    def over(self, values: Iterable[float]) -> tuple[Normalize, str]:
+        found = list(values)
+        low, high = min(found) if self.low is None else self.low, max(found) if self.high is None else self.high
         if low == high:  # one entry: a scale needs two ends
             low, high = low - 0.5, high + 0.5
-        return cls(cmap, low, high, "{:.1f}" if high < 1000 else "{:.0f}", unit)
+        return Normalize(low, high), self.number or ("{:.1f}" if high < 1000 else "{:.0f}")
 
 
 def depth_map(
-    name: str, title: str, frame: Frame, grid: Grid, scale: Scale, *, boxed: Grid | None = None, caption: str = ""
+    name: str,
+    title: str,
+    cells: Cells,
+    scale: Scale,
+    *,
+    beside: Iterable[Cells] = (),
+    boxed: Collection[tuple[int, int]] = (),
 ) -> Figure:
-    """A heat map over n x m with its number in each cell; the cells where `boxed` is 1 have a frame."""
+    """A heat map over encoder depths n (down) and decoder depths m (across), its number in each cell.
+
+    It has room for the depths of the maps that stand `beside` it, and with them one scale. `boxed` cells have a frame.
+    """
+    every = [cells, *beside]
+    down, across = (sorted({place[side] for one in every for place in one}) for side in (0, 1))
+    size = min(max(1.0 + 0.62 * len(across), 4.2), 12.0), min(max(2.0, 1.0 + 0.52 * len(down)), 12.0)
 
     def drawing(canvas: Canvas) -> None:
         axes = canvas.subplots()
-        names = [[f"{n}-{m}" for m in frame.columns] for n in frame.rows]
-        draw_cells(axes, grid, scale, names)
-        axes.set_xticks(range(len(frame.columns)), [str(m) for m in frame.columns])
-        axes.set_yticks(range(len(frame.rows)), [str(n) for n in frame.rows])
+        norm, number = scale.over(value for one in every for value in one.values())
+        for (n, m), value in cells.items():
+            row, column, text = down.index(n), across.index(m), number.format(value)
+            red, green, blue, _ = colormaps[scale.cmap](norm(value))
+            patch = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=(red, green, blue), linewidth=0)
+            axes.add_patch(with_tip(patch, f"{n}-{m}: {text} {scale.unit}".strip()))
+            letters = axes.text(column, row, text, ha="center", va="center", fontsize=10)
+            letters.set_color(ON_DARK if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else ON_LIGHT)
+            if (n, m) in boxed:
+                box = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=ON_LIGHT, linewidth=1.8)
+                axes.add_patch(box).set_path_effects([withStroke(linewidth=4, foreground=ON_DARK)])
+        axes.set_xlim(-0.5, len(across) - 0.5)
+        axes.set_ylim(len(down) - 0.5, -0.5)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xticks(range(len(across)), map(str, across))
+        axes.set_yticks(range(len(down)), map(str, down))
         axes.set_xlabel("decoder layers m")
         axes.set_ylabel("encoder layers n")
-        axes.set_title(textwrap.fill(title, int(LETTERS_PER_INCH * frame.size[0])))
-        for row, column in np.argwhere(boxed == 1) if boxed is not None else ():
-            box = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=ON_LIGHT, linewidth=1.8)
-            box.set_path_effects([withStroke(linewidth=4, foreground=ON_DARK)])
-            axes.add_patch(box)
+        axes.set_title(textwrap.fill(title, int(LETTERS_PER_INCH * size[0])))
 
-    return Figure(name, title, drawing, caption, frame.size)
+    return Figure(name, title, drawing, size=size)
 
 
-def draw_cells(axes: Axes, grid: Grid, scale: Scale, names: Sequence[Sequence[str]], *, write: bool = True) -> None:
-    """Coloured cells, each with its number (unless there are too many to `write`) and a tip; none where it is NaN."""
-    colours = colormaps[scale.cmap](Normalize(scale.low, scale.high)(grid))
-    for (row, column), value in np.ndenumerate(grid):
-        if math.isnan(value):
-            continue
-        red, green, blue, _ = colours[row, column]
-        patch = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=(red, green, blue), linewidth=0)
-        text = scale.number.format(value)
-        axes.add_patch(with_tip(patch, f"{names[row][column]}: {text} {scale.unit}".strip()))
-        if write:
-            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
-            letters = axes.text(column, row, text, ha="center", va="center", fontsize=10)
-            letters.set_color(ON_DARK if is_dark else ON_LIGHT)
-    axes.set_xlim(-0.5, grid.shape[1] - 0.5)
-    axes.set_ylim(grid.shape[0] - 0.5, -0.5)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+@dataclass(frozen=True)
+class Series:
+    """Points of a chart, with a tip for each; `look` is as matplotlib's `plot` takes it.
+
+    `errors` go up and down from each point: as a band, or as strokes.
+    """
+
+    x: Sequence[float]
+    y: Sequence[float]
+    look: Mapping[str, Any]
+    label: str = ""
+    tips: Sequence[str] = ()
+    errors: Sequence[float | None] = ()
+    strokes: bool = False
+
+    def draw(self, axes: Axes) -> Artist:
+        ends = [(x, y - e, y + e) for x, y, e in zip(self.x, self.y, self.errors, strict=False) if e is not None]
+        if ends and not self.strokes:
+            x, low, high = zip(*ends, strict=True)
+            axes.fill_between(x, low, high, color=self.look["color"], alpha=0.17, linewidth=0)
+        for at, *stroke in ends if self.strokes else ():
+            axes.plot([at, at], stroke, "-_", color=self.look["color"], linewidth=1, markersize=6, alpha=0.7)
+        (drawn,) = axes.plot(self.x, self.y, **{"linewidth": 1.6, **self.look})
+        if self.tips:
+            tip_points(axes, self.x, self.y, self.tips)
+        return drawn
+
+
+def look_at(place: int) -> dict[str, Any]:
+    """Colour and shape of the series at this place among several."""
+    return {"color": SERIES[place % len(SERIES)], "marker": SHAPES[place % len(SHAPES)]}
+
+
+def plot(
+    series: Iterable[Series],
+    x: str,
+    y: str,
+    *,
+    title: str = "",
+    legend: int = 3,
+    then: Callable[[Canvas, Axes], None] = lambda canvas, axes: None,
+) -> Callable[[Canvas], None]:
+    """What draws a chart with axes called `x` and `y`, and a legend of so many columns below it; `then` adds to it."""
+
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        drawn = [(one.label, one.draw(axes)) for one in series]
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.set_title(title)
+        axes.margins(x=0.06, y=0.1)
+        axes.grid()
+        legend_below(canvas, {label: artist for label, artist in drawn if label}, legend)
+        then(canvas, axes)
+
+    return drawing
 
 
 def level_colours(levels: int) -> list[tuple[str, str]]:

@@ -22,6 +22,10 @@ class Quality:
     bleu_signature: str
     chrf_signature: str
 
+    @property
+    def signatures(self) -> dict[str, str]:
+        return {"BLEU": self.bleu_signature, "chrF": self.chrf_signature}
+
 
 def score(outputs: Sequence[str], references: Sequence[str]) -> Quality:
     """Compare outputs with one reference each, line by line."""
@@ -51,6 +55,15 @@ def sentence_bleu_statistics(outputs: Sequence[str], references: Sequence[str]) 
     bleu = BLEU(effective_order=True)
     scores = (bleu.sentence_score(one, [other]) for one, other in zip(outputs, references, strict=True))
     return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores], np.int32)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the (seconds, quality) that no other beats: as good in both and better in one."""
+    return [
+        place
+        for place, (seconds, quality) in enumerate(points)
+        if not any(s <= seconds and q >= quality and (s, q) != (seconds, quality) for s, q in points)
+    ]
 
 
 def repetition_rate(texts: Sequence[str]) -> float:

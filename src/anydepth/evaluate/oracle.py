@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import median
@@ -15,15 +15,23 @@ from numpy.typing import NDArray
 
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.every_depth import EveryDepth, fastest_first, translate_every_depth
-from anydepth.evaluate.experiment import Conditions, Job, RunOptions, check_repeats, make_families
+from anydepth.evaluate.experiment import (
+    Conditions,
+    DepthRun,
+    Example,
+    RunOptions,
+    Translators,
+    make_families,
+    pick_telling,
+)
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 
 FORMAT = 1
 WARM_UP_SENTENCES = 8
-WORDS_TO_BE_TELLING = 5
 
+Chosen = NDArray[np.intp]
 Portion = tuple[Translator, list[str], list[str]]  # a member of the family, its texts, their depths
 
 
@@ -56,7 +64,9 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Share:
+class DepthShare:
+    """How many sentences a depth is best for; BLEU and chrF are of the whole test set at this depth."""
+
     depth: str
     encoder_layers: int
     decoder_layers: int
@@ -64,21 +74,6 @@ class Share:
     share: float
     bleu: float
     chrf: float
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A sentence that its best depth translates better than the deepest does."""
-
-    line: int
-    source: str
-    reference: str
-    best: tuple[str, str, float]  # depth, output, chrF
-    deepest: tuple[str, str, float]
-
-    @property
-    def chrf(self) -> float:
-        return self.best[2] - self.deepest[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,30 +87,25 @@ class ModelOracle:
     timing: PassTimes
 
     @cached_property
-    def chosen(self) -> NDArray[np.intp]:
+    def chosen(self) -> Chosen:
         return self.table.best()
 
-    @property
-    def rows(self) -> list[int]:
-        return sorted({n for n, _ in self.layers})
-
-    @property
-    def columns(self) -> list[int]:
-        return sorted({m for _, m in self.layers})
-
-    def share_at(self, n: int, m: int) -> float | None:
-        """The share of sentences that are best at n-m; None if there is no such depth."""
-        there = [one.share for one in self.shares if (one.encoder_layers, one.decoder_layers) == (n, m)]
-        return sum(there) if there else None
-
     @cached_property
-    def shares(self) -> tuple[Share, ...]:
+    def shares(self) -> list[DepthShare]:
         """Of each depth, fastest first."""
         counts = np.bincount(self.chosen, minlength=len(self.layers)).tolist()
-        return tuple(
-            Share(one.name, *self.layers[place], count, count / len(self.table), one.bleu, one.chrf)
-            for place, (one, count) in enumerate(zip(self._singles, counts, strict=True))
-        )
+        return [
+            DepthShare(one.name, *sizes, count, count / len(self.table), one.bleu, one.chrf)
+            for one, sizes, count in zip(self._singles, self.layers, counts, strict=True)
+        ]
+
+    @property
+    def percentages(self) -> dict[tuple[int, int], float]:
+        """Of the sentences that are best at n and m layers, the sum where several depths are of that size."""
+        found: dict[tuple[int, int], float] = dict.fromkeys(self.layers, 0.0)
+        for one, place in zip(self.shares, self.layers, strict=True):
+            found[place] += 100 * one.share
+        return found
 
     @cached_property
     def choices(self) -> dict[str, Choice]:
@@ -134,36 +124,31 @@ class ModelOracle:
             for place, name in enumerate(self.table.depths)
         ]
 
-    def _choice(self, name: str, chosen: NDArray[np.intp], seconds: float | None) -> Choice:
+    def _choice(self, name: str, chosen: Chosen, seconds: float | None) -> Choice:
         n, m = np.asarray(self.layers, np.float64)[chosen].mean(0).tolist()
         return Choice(name, self.table.bleu(chosen), self.table.chrf(chosen), n, m, seconds)
 
     @cached_property
     def ties(self) -> dict[str, float]:
         """Shares of sentences: several depths reach the best chrF, all of them do; and how many do on average."""
-        table = self.table
-        tied = (table.chrf_nk == table.chrf_nk.max(1, keepdims=True)).sum(1)
-        return {
-            "several": float((tied > 1).mean()),
-            "all": float((tied == len(table.depths)).mean()),
-            "depths_on_average": float(tied.mean()),
-        }
+        chrf_nk = self.table.chrf_nk
+        tied = (chrf_nk == chrf_nk.max(1, keepdims=True)).sum(1)
+        means = (tied > 1).mean(), (tied == len(self.layers)).mean(), tied.mean()
+        return dict(zip(("several", "all", "depths_on_average"), map(float, means), strict=True))
 
-    def gains(self, count: int) -> list[Gain]:
-        """The sentences that gain most over the deepest depth, in the order of the file, short ones only if need be."""
+    def gains(self, count: int) -> list[Example]:
+        """The sentences that gain most over the deepest depth."""
         table = self.table
-        gain_n = table.chrf_nk.max(1) - table.chrf_nk[:, self.deepest]
-        short_n = np.array([len(reference.split()) < WORDS_TO_BE_TELLING for reference in table.references])
-        order = np.lexsort((-gain_n, short_n))[:count]
-        return [self._gain(row) for row in sorted(order.tolist()) if gain_n[row] > 0]
-
-    def _gain(self, row: int) -> Gain:
-        table = self.table
-        best, deepest = (
-            (table.depths[place], table.outputs[place][row], float(table.chrf_nk[row, place]))
-            for place in (int(self.chosen[row]), self.deepest)
-        )
-        return Gain(row + 1, table.sources[row], table.references[row], best, deepest)
+        examples = [
+            Example(
+                row + 1,
+                table.sources[row],
+                table.references[row],
+                {table.depths[k]: (table.outputs[k][row], float(table.chrf_nk[row, k])) for k in (best, self.deepest)},
+            )
+            for row, best in enumerate(self.chosen.tolist())
+        ]
+        return [one for one in pick_telling(examples, count) if one.spread > 0]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -196,75 +181,53 @@ class OracleResult:
 
 
 def oracle(
-    translators: Mapping[str, Translator | Sequence[Translator]],
-    sources: Sequence[str],
-    references: Sequence[str],
-    options: RunOptions | None = None,
-    *,
-    repeats: int = 1,
+    translators: Translators, sources: Sequence[str], references: Sequence[str], options: RunOptions | None = None
 ) -> OracleResult:
     """Translate the test set at every depth, and once more with each sentence at its best depth, against the clock.
 
-    Several translators under one label are a family, such as a model trained for each depth. Time is the median of
-    `repeats` passes with each sentence at its best depth, and of as many at the deepest, in turn.
+    Several translators under one label are a family, such as a model trained for each depth. Passes with each sentence
+    at its best depth take turns with as many at the deepest.
     """
     options = options or RunOptions()
     families = make_families(translators)
-    check_repeats(repeats)
     everyone = [member for members in families.values() for member in members]
-    named = (options.source_name, options.reference_name)
-    conditions = Conditions.here(everyone, sources, *named, **options.search, repeats=repeats)
+    conditions = Conditions.here(everyone, len(sources), options)
     models = []
     for label, members in families.items():
         table = translate_every_depth(members, sources, references, options, label)
-        models.append(_model(label, members, table, options, repeats))
-    quality = score(references[:1], references[:1])
-    return OracleResult(models, conditions, {"BLEU": quality.bleu_signature, "chrF": quality.chrf_signature})
+        runs = fastest_first(members, label)
+        deepest = table.depths.index(DepthMenu(entry for member in members for entry in member.menu).deepest.name)
+        with progress_bar(f"{label}: timed passes", (2 if len(runs) > 1 else 1) * options.repeats) as advance:
+            timing = _time(table, runs, deepest, options, advance)
+        models.append(ModelOracle(label, table, tuple(run.layers for run in runs), deepest, timing))
+    return OracleResult(models, conditions, score(references[:1], references[:1]).signatures)
 
 
-def _model(
-    label: str, members: Sequence[Translator], table: EveryDepth, options: RunOptions, repeats: int
-) -> ModelOracle:
-    jobs = fastest_first(members, label)
-    deepest = table.depths.index(DepthMenu(entry for member in members for entry in member.menu).deepest.name)
-    layers = tuple(job.layers for job in jobs)
-    with progress_bar(f"{label}: timed passes", (2 if len(jobs) > 1 else 1) * repeats) as advance:
-        timing = _time_passes(table, jobs, deepest, options, repeats, advance)
-    return ModelOracle(label, table, layers, deepest, timing)
-
-
-def _time_passes(
-    table: EveryDepth,
-    jobs: Sequence[Job],
-    deepest: int,
-    options: RunOptions,
-    repeats: int,
-    advance: Callable[[int], None],
+def _time(
+    table: EveryDepth, runs: Sequence[DepthRun], deepest: int, options: RunOptions, advance: Callable[[int], None]
 ) -> PassTimes:
     """In turn, so that a slow minute of the machine falls on both."""
     best = table.best()
-    ways = [_portions(jobs, table.sources, np.full_like(best, deepest))]
-    if len(jobs) > 1:
-        ways.append(_portions(jobs, table.sources, best))
+    ways = [_portions(runs, table.sources, chosen) for chosen in (np.full_like(best, deepest), best)[: len(runs)]]
     seconds: list[list[float]] = [[] for _ in ways]
     for portions in ways:
         few = slice(WARM_UP_SENTENCES)
         _seconds([(member, texts[few], depths[few]) for member, texts, depths in portions], options)
-    for _ in range(repeats):
+    for _ in range(options.repeats):
         for passes, portions in zip(seconds, ways, strict=True):
             passes.append(_seconds(portions, options))
             advance(1)
     return PassTimes(oracle=tuple(seconds[-1]), deepest=tuple(seconds[0]))
 
 
-def _portions(jobs: Sequence[Job], sources: Sequence[str], chosen: NDArray[np.intp]) -> list[Portion]:
+def _portions(runs: Sequence[DepthRun], sources: Sequence[str], chosen: Chosen) -> list[Portion]:
     """What each member of the family has to translate."""
     portions: dict[int, Portion] = {}
     for text, place in zip(sources, chosen.tolist(), strict=True):
-        job = jobs[place]
-        _, texts, depths = portions.setdefault(id(job.translator), (job.translator, [], []))
+        run = runs[place]
+        _, texts, depths = portions.setdefault(id(run.translator), (run.translator, [], []))
         texts.append(text)
-        depths.append(job.entry.name)
+        depths.append(run.entry.name)
     return list(portions.values())
 
 

@@ -37,10 +37,10 @@ class DepthPerplexity:
 
     @property
     def perplexity(self) -> float:
-        return perplexity_of(self.nll)
+        return to_perplexity(self.nll)
 
 
-def perplexity_of(nll: float) -> float:
+def to_perplexity(nll: float) -> float:
     """Infinite where a float has no room for it, as in a model that has diverged."""
     return math.exp(nll) if nll < LARGEST_EXPONENT else math.inf
 
@@ -105,7 +105,7 @@ def likelihood_every_depth(
     found_nk = np.zeros((len(rows), len(subs)), np.float32)
     for chosen in alike([(len(target), len(source)) for source, target in rows], SENTENCES):
         batch = Batch.from_rows([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
-        found_nk[chosen] = _of_batch(translator.model, subs, batch.to(_device(translator.model))).cpu().numpy()
+        found_nk[chosen] = _batch_likelihoods(translator.model, subs, batch.to(_device(translator.model))).cpu().numpy()
         advance(len(chosen))
     return found_nk
 
@@ -130,7 +130,7 @@ def mean_nll(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> f
 
 
 @torch.inference_mode()
-def _of_batch(model: Transformer, subs: Sequence[SubNetwork], batch: Batch) -> Tensor:
+def _batch_likelihoods(model: Transformer, subs: Sequence[SubNetwork], batch: Batch) -> Tensor:
     """[b, k]. Every encoder runs once, every decoder once over the exits of them all."""
     encoders, decoders = (
         list(dict.fromkeys(layers)) for layers in zip(*((s.encoder, s.decoder) for s in subs), strict=True)
@@ -140,11 +140,11 @@ def _of_batch(model: Transformer, subs: Sequence[SubNetwork], batch: Batch) -> T
     target_in = batch.target_in.repeat(len(encoders), 1)
     decoded = model.decode_each(target_in, model.memory(torch.cat(exits)), decoders, padding)
     target_out = batch.target_out.repeat(len(encoders), 1)
-    scored = [_of_rows(model, state, target_out).view(len(encoders), -1) for *_, state in decoded]
+    scored = [_row_likelihoods(model, state, target_out).view(len(encoders), -1) for *_, state in decoded]
     return torch.stack([scored[decoders.index(s.decoder)][encoders.index(s.encoder)] for s in subs], dim=1)
 
 
-def _of_rows(model: Transformer, state_btd: Tensor, target_bt: Tensor) -> Tensor:
+def _row_likelihoods(model: Transformer, state_btd: Tensor, target_bt: Tensor) -> Tensor:
     """Log-probability of each row of targets, padding left out."""
     real_bt = target_bt != Tokenizer.PAD
     found_bt = torch.zeros(target_bt.shape, device=target_bt.device)
@@ -166,7 +166,7 @@ def _device(model: Transformer) -> torch.device:
 
 
 @torch.no_grad()
-def accuracy_of(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> float:
+def mean_accuracy(model: Transformer, sub: SubNetwork, batches: Iterable[Batch]) -> float:
     """The share of texts to which a model that classifies gives the right label."""
     right, texts = 0, 0
     for batch in batches:

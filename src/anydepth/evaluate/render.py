@@ -1,10 +1,9 @@
 """Renders a report: as text on the terminal, as one HTML page that needs nothing else, as JSON, as a folder."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,16 +17,12 @@ from anydepth.errors import UserError
 from anydepth.evaluate.report import (
     Column,
     Details,
-    Figure,
-    Heading,
     Levels,
-    Line,
     Report,
     Section,
+    ShownRow,
     Table,
-    Terms,
     Text,
-    Tiles,
     Word,
     Words,
 )
@@ -77,8 +72,30 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         if isinstance(section, Details):
             if section.terminal:
                 print_sections(section.sections, console)
-        elif not isinstance(section, Figure) and section.where != "page":
-            _TERMINAL[type(section)](section, console)
+        elif isinstance(section, Text | Table | Words | Levels) and section.where != "page":
+            _print_section(section, console)
+
+
+def _print_section(section: Text | Table | Words | Levels, console: Console) -> None:
+    match section:
+        case Text():
+            _say(console, section.text, {"strong": "bold", "warning": "bold yellow"}.get(section.style, ""))
+        case Table():
+            print_table(section, console)
+            console.print()
+        case Words():
+            console.print()
+            if section.title:
+                _say(console, section.title)
+            for line in _word_lines(section.words, _level_colours(section.levels), console.width):
+                console.print(line, soft_wrap=True)
+            if not section.words:
+                _say(console, "(no words)")
+        case Levels():
+            legend = RichText(f"{section.name}:")
+            for level, (ground, letters) in enumerate(_level_colours(section.levels)[1:], 1):
+                legend.append(" ").append(f" {level} ", f"{letters} on {ground}")
+            console.print(legend)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -159,7 +176,7 @@ def _rich_table(table: Table, columns: Sequence[int], console: Console, longest:
         pad_edge=False,
     )
     is_grouped = any(table.columns[place].group for place in columns)
-    rows, foot = table.lines()
+    rows, foot = table.shown()
     rooms = [max((len(row.cells[place].mark) for row in (*rows, *foot)), default=0) for place in columns]
     before = ""
     for place, room in zip(columns, rooms, strict=True):
@@ -179,7 +196,7 @@ def _rich_table(table: Table, columns: Sequence[int], console: Console, longest:
     return rich
 
 
-def _rich_cells(row: Line, columns: Sequence[int], rooms: Sequence[int], longest: int | None) -> list[RichText]:
+def _rich_cells(row: ShownRow, columns: Sequence[int], rooms: Sequence[int], longest: int | None) -> list[RichText]:
     """Marks stand below each other, beside the numbers."""
     found = []
     for number, (place, room) in enumerate(zip(columns, rooms, strict=True)):
@@ -201,44 +218,8 @@ def _say(console: Console, line: str, style: str = "") -> None:
     console.print(RichText(line, style), soft_wrap=not console.is_terminal)  # there wrapped at spaces
 
 
-def _say_text(section: Text, console: Console) -> None:
-    styles = {"strong": "bold", "warning": "bold yellow"}
-    _say(console, section.text, styles.get(section.style, ""))
-
-
-def _say_table(section: Table, console: Console) -> None:
-    print_table(section, console)
-    console.print()
-
-
-def _say_tiles(section: Tiles, console: Console) -> None:
-    for tile in section.tiles:
-        _say(console, f"{tile.label}: {tile.value}" + (f", {tile.text}" if tile.text else ""))
-    console.print()
-
-
-def _say_terms(section: Terms, console: Console) -> None:
-    if section.title:
-        _say(console, section.title, "bold")
-    for term, text in section.pairs:
-        _say(console, f"{term}: {text}")
-
-
-def _say_words(section: Words, console: Console) -> None:
-    console.print()
-    if section.title:
-        _say(console, section.title)
-    for words, levels in _word_lines(section.words, _level_colours(section.levels), console.width):
-        console.print(words, soft_wrap=True)
-        console.print(levels, soft_wrap=True)
-    if not section.words:
-        _say(console, "(no words)")
-
-
-def _word_lines(
-    words: Sequence[Word], colours: Sequence[tuple[str, str]], width: int
-) -> Iterator[tuple[RichText, RichText]]:
-    """As many words to a line as there is room for, and the line of their levels."""
+def _word_lines(words: Sequence[Word], colours: Sequence[tuple[str, str]], width: int) -> Iterator[RichText]:
+    """As many words to a line as there is room for, and below it the line of their levels."""
     above, below = RichText(), RichText()
     for word in words:
         number = str(word.level or "")
@@ -246,7 +227,7 @@ def _word_lines(
         touches = below.plain[-1:].isdigit() and number.center(cells)[:1].isdigit()  # 3 and 1 are not to read as 31
         gap = " " if above and (word.spaced or touches) else ""
         if above and above.cell_len + len(gap) + cells > width:
-            yield above, below
+            yield from (above, below)
             above, below, gap = RichText(), RichText(), ""
         ground, letters = colours[word.level]
         above.append(gap)
@@ -254,23 +235,4 @@ def _word_lines(
         below.append(gap + number.center(cells))
     if above:
         below.rstrip()
-        yield above, below
-
-
-def _say_levels(section: Levels, console: Console) -> None:
-    line = RichText(f"{section.name}:")
-    for level, (ground, letters) in enumerate(_level_colours(section.levels)[1:], 1):
-        line.append(" ")
-        line.append(f" {level} ", f"{letters} on {ground}")
-    console.print(line)
-
-
-_TERMINAL: dict[type, Callable[[Any, Console], None]] = {
-    Heading: lambda section, console: _say(console, section.text, "bold"),
-    Text: _say_text,
-    Tiles: _say_tiles,
-    Terms: _say_terms,
-    Table: _say_table,
-    Words: _say_words,
-    Levels: _say_levels,
-}
+        yield from (above, below)

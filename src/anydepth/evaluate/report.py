@@ -5,8 +5,9 @@ writes a report to the terminal, to one HTML page and to JSON; `figures.py` draw
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:  # takes long to import, and a table on the terminal needs no picture
@@ -17,9 +18,10 @@ Where = Literal["both", "page", "terminal"]
 
 @dataclass(frozen=True)
 class Heading:
+    """For the page alone, as are tiles, terms and figures."""
+
     text: str
     level: Literal[2, 3] = 2
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
@@ -43,26 +45,27 @@ class Tile:
 @dataclass(frozen=True)
 class Tiles:
     tiles: Sequence[Tile]
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Pairs of a term and its text: conditions, explanations of columns, or an example's source and outputs."""
+    """The text of each term: conditions, explanations of columns, or an example's source and outputs."""
 
-    pairs: Sequence[tuple[str, str]]
-    title: str = ""
+    texts: Mapping[str, str]
     boxed: bool = False  # as a card, in full ink: for examples
-    where: Where = "page"
 
 
 @dataclass(frozen=True)
 class Column:
-    """`format` applies to numbers, as in f"{value:.2f}". Neighbouring columns of one `group` share a heading."""
+    """`format` applies to numbers, as in f"{value:.2f}". Neighbouring columns of one `group` share a heading.
+
+    `value` takes the column's value from an item, for `tabulate`.
+    """
 
     name: str
-    help: str = ""
+    value: "Callable[[Any], Value] | None" = None
     format: str = ""
+    help: str = ""
     align: Literal["left", "right"] = "right"
     group: str = ""
     where: Where = "both"
@@ -72,7 +75,7 @@ class Column:
 class Cell:
     """A value that is emphasised, marked or coloured. `text` stands instead of the formatted value.
 
-    `heat` colours the cell on the page: 0 to 1 of one colour, -1 to 0 of the opposite one.
+    `heat`, 0 to 1, colours the cell on the page.
     """
 
     value: str | float | None = None
@@ -81,7 +84,6 @@ class Cell:
     strong: bool = False
     soft: bool = False
     heat: float | None = None
-    tip: str = ""
 
 
 Value: TypeAlias = Cell | str | float | None
@@ -97,8 +99,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row as it is to be shown: each cell has its text."""
+class ShownRow:
+    """A row whose cells have their texts."""
 
     cells: tuple[Cell, ...]
     strong: bool
@@ -116,15 +118,49 @@ class Table:
     foot: Sequence[Row | Sequence[Value]] = ()
     where: Where = "both"
 
-    def lines(self) -> tuple[list[Line], list[Line]]:
+    def shown(self) -> tuple[list[ShownRow], list[ShownRow]]:
         """Rows and foot, each as long as there are columns."""
-        return [self._line(row) for row in self.rows], [self._line(row) for row in self.foot]
+        return [self._shown(row) for row in self.rows], [self._shown(row) for row in self.foot]
 
-    def _line(self, row: Row | Sequence[Value]) -> Line:
+    def _shown(self, row: Row | Sequence[Value]) -> ShownRow:
         row = row if isinstance(row, Row) else Row(row)
-        values = [*row.cells, *[None] * (len(self.columns) - len(row.cells))]
-        cells = (_cell(value, column) for value, column in zip(values, self.columns, strict=True))
-        return Line(tuple(cells), row.strong, row.indent)
+        pairs = zip_longest(row.cells, self.columns)
+        return ShownRow(tuple(_shown_cell(value, column) for value, column in pairs), row.strong, row.indent)
+
+
+def tabulate(
+    columns: Sequence[Column],
+    items: Iterable[Any],
+    title: str = "",
+    note: str = "",
+    *,
+    strong: Callable[[Any], bool] = lambda item: False,
+    foot: Sequence[Sequence[Value]] = (),
+    where: Where = "both",
+) -> Table:
+    """A row for each item, made by the columns' `value`."""
+    rows = [Row([column.value and column.value(item) for column in columns], strong(item)) for item in items]
+    return Table(columns, rows, title, note, foot, where)
+
+
+def tabulate_depths(
+    title: str, points: Sequence[tuple[int, int, float]], show: Callable[[list[float]], float], total: tuple[str, Any]
+) -> Table:
+    """For the terminal: values over encoder depths n and decoder depths m, with a total of each row and column.
+
+    `show` makes one value of those at the same n and m; `total` is a name and a function such as `sum`.
+    """
+    name, fold = total
+
+    def at(fold: Callable[[list[float]], float], n: int | None = None, m: int | None = None) -> float | None:
+        found = [value for at_n, at_m, value in points if n in (None, at_n) and m in (None, at_m)]
+        return fold(found) if found else None
+
+    down, across = sorted({n for n, _, _ in points}), sorted({m for _, m, _ in points})
+    columns = [Column("n \\ m"), *(Column(head, format=".1f") for head in (*map(str, across), name))]
+    rows = [[str(n), *(at(show, n, m) for m in across), at(fold, n)] for n in down]
+    foot = [name, *(at(fold, m=m) for m in across), at(fold)]
+    return Table(columns, rows, title, foot=[foot], where="terminal")
 
 
 @dataclass(frozen=True)
@@ -217,11 +253,8 @@ def file_stems(labels: Sequence[str]) -> dict[str, str]:
     """A file name for each label, all different even if the labels differ only in what no file name may have."""
     stems: dict[str, str] = {}
     for label in labels:
-        stem, number = safe_name(label), 1
-        while stem in stems.values():
-            number += 1
-            stem = f"{safe_name(label)}-{number}"
-        stems[label] = stem
+        names = (safe_name(label) + (f"-{number}" if number > 1 else "") for number in count(1))
+        stems[label] = next(name for name in names if name not in stems.values())
     return stems
 
 
@@ -229,10 +262,9 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip(".") or "model"
 
 
-def _cell(value: Value, column: Column) -> Cell:
+def _shown_cell(value: Value, column: Column) -> Cell:
     cell = value if isinstance(value, Cell) else Cell(value)
     if cell.text is not None:
         return cell
     bare = cell.value
-    text = "" if bare is None else bare if isinstance(bare, str) else format(bare, column.format)
-    return Cell(bare, text, cell.mark, cell.strong, cell.soft, cell.heat, cell.tip)
+    return replace(cell, text="" if bare is None else bare if isinstance(bare, str) else format(bare, column.format))

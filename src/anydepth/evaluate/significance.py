@@ -58,8 +58,8 @@ def paired_bootstrap(
         raise UserError(f"{samples} samples test nothing: give 1 or more")
     statistics = [sentence_bleu_statistics(outputs, references) for seeds in systems for outputs in seeds]
     statistics_nks = np.stack(statistics, axis=1).astype(np.float64)
-    observed_k = bleu_of_sums(statistics_nks.sum(0))
-    resampled_rk = bleu_of_sums(_resampled_sums(statistics_nks, samples, seed))
+    observed_k = corpus_bleu(statistics_nks.sum(0))
+    resampled_rk = corpus_bleu(_resampled_sums(statistics_nks, samples, seed))
     places = np.split(np.arange(len(statistics)), np.cumsum([len(seeds) for seeds in systems])[:-1])
     if over_seeds:
         rng = np.random.default_rng([seed, 1])
@@ -86,7 +86,7 @@ def _resampled_sums(statistics_nks: Floats, samples: int, seed: int) -> Floats:
     return np.stack([times_n.astype(np.float64) @ flat for times_n in times_drawn]).reshape(samples, k, s)
 
 
-def bleu_of_sums(sums: Floats) -> Floats:
+def corpus_bleu(sums: Floats) -> Floats:
     """Corpus BLEU in the settings of metrics.score, over the last axis of `sums`: any number of corpora at once."""
     correct, total, output_length, reference_length = np.split(sums, [ORDER, 2 * ORDER, 2 * ORDER + 1], axis=-1)
     # sacreBLEU's "exp": the first order without a match counts as 1/2 of one, the next as 1/4, and so on.
@@ -100,10 +100,10 @@ def bleu_of_sums(sums: Floats) -> Floats:
 
 def _difference(observed: float, resampled_r: Floats) -> Difference:
     low, high = np.quantile(resampled_r, INTERVAL).tolist()
-    return Difference(float(observed), low, high, p_value_of(observed, resampled_r))
+    return Difference(float(observed), low, high, two_sided_p(observed, resampled_r))
 
 
-def p_value_of(observed: float, resampled_r: Floats) -> float:
+def two_sided_p(observed: float, resampled_r: Floats) -> float:
     """How often resamples stray from their mean, to either side, by as much as was observed."""
     strayed_r = np.abs(resampled_r - resampled_r.mean())
     exceeding = int((strayed_r >= abs(observed) - ROUNDING).sum())

@@ -5,34 +5,157 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from anydepth.artifact import model as artifact
-from anydepth.depth import DepthMenu
 from anydepth.evaluate.depth_comparison import Comparison, compare
 from anydepth.evaluate.experiment import (
     Conditions,
-    Job,
+    DepthRun,
     OtherLoad,
     RunOptions,
+    Translators,
     check_paired,
-    check_repeats,
     make_families,
-    make_jobs,
+    make_runs,
+    measured_alike,
+    record_measurements,
 )
-from anydepth.evaluate.measurement import Measurement, ModelSweep
-from anydepth.evaluate.metrics import score
-from anydepth.infer.translator import Hypothesis, Translator
+from anydepth.evaluate.metrics import Quality, pareto_front, score
+from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 
 FORMAT = 1
 WARM_UP_SENTENCES = 8
 DOUBTFUL_SPREAD = 0.2
+SPEED = ("seconds_per_sentence", "sentences_per_second", "tokens_per_second")
+SIZE = ("parameters", "bytes")
+QUALITY = ("bleu", "chrf", "length_ratio", "repetition_rate")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """One depth of one model on the whole test set."""
+
+    depth: str
+    encoder_layers: int
+    decoder_layers: int
+    quality: Quality
+    seconds_of_passes: tuple[float, ...]
+    output_tokens: int
+    parameters: int
+    bytes: int
+    outputs: tuple[str, ...]
+
+    @property
+    def bleu(self) -> float:
+        return self.quality.bleu
+
+    @property
+    def seconds(self) -> float:
+        return median(self.seconds_of_passes)
+
+    @property
+    def spread(self) -> float:
+        """How far the passes are apart, as a share of the median."""
+        return (max(self.seconds_of_passes) - min(self.seconds_of_passes)) / self.seconds
+
+    @property
+    def seconds_per_sentence(self) -> float:
+        return self.seconds / len(self.outputs)
+
+    @property
+    def sentences_per_second(self) -> float:
+        return len(self.outputs) / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.output_tokens / self.seconds
+
+    def figures(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self.quality if hasattr(self.quality, name) else self, name) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        where = ("depth", "encoder_layers", "decoder_layers")
+        times = ("seconds", "seconds_of_passes", "spread", *SPEED, "output_tokens")
+        return self.figures(*where, *QUALITY, "reference_repetition_rate", *times, *SIZE)
+
+
+@dataclass(frozen=True)
+class Means:
+    bleu: float
+    chrf: float
+    seconds: float
+
+    @classmethod
+    def over(cls, depths: Sequence[DepthResult]) -> "Means":
+        rows = [(one.bleu, one.quality.chrf, one.seconds) for one in depths]
+        return cls(*map(fmean, zip(*rows, strict=True)))
+
+
+@dataclass(frozen=True)
+class ModelSweep:
+    """All measured depths of the model called `label`, in the order of its menu. The menu may have holes."""
+
+    label: str
+    depths: tuple[DepthResult, ...]
+
+    @property
+    def cells(self) -> dict[tuple[int, int], DepthResult]:
+        """By encoder and decoder depth; the best where a menu has several sub-networks of that size."""
+        best_first = sorted(self.depths, key=lambda one: -one.bleu)
+        return {(one.encoder_layers, one.decoder_layers): one for one in best_first[::-1]}
+
+    @property
+    def means(self) -> Means:
+        return Means.over(self.depths)
+
+    @property
+    def means_by_encoder(self) -> dict[int, Means]:
+        """By encoder depth n."""
+        return self._means_by(lambda one: one.encoder_layers)
+
+    @property
+    def means_by_decoder(self) -> dict[int, Means]:
+        """By decoder depth m."""
+        return self._means_by(lambda one: one.decoder_layers)
+
+    def _means_by(self, layers: Callable[[DepthResult], int]) -> dict[int, Means]:
+        return {
+            n: Means.over([one for one in self.depths if layers(one) == n]) for n in sorted({*map(layers, self.depths)})
+        }
+
+    @property
+    def best(self) -> DepthResult:
+        return max(self.depths, key=lambda one: (one.bleu, -one.seconds))
+
+    @property
+    def fastest(self) -> DepthResult:
+        return min(self.depths, key=lambda one: (one.seconds, -one.bleu))
+
+    @property
+    def front(self) -> list[DepthResult]:
+        """The Pareto front, fast to slow: no other entry is as good in both and better in one."""
+        front = [self.depths[place] for place in pareto_front([(one.seconds, one.bleu) for one in self.depths])]
+        return sorted(front, key=lambda one: (one.seconds, one.bleu))
+
+    @property
+    def front_depths(self) -> list[str]:
+        return [one.depth for one in self.front]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "depths": [one.to_json() for one in self.depths],
+            "pareto_front": self.front_depths,
+            "means": asdict(self.means),
+            "means_of_encoder_depths": {str(n): asdict(means) for n, means in self.means_by_encoder.items()},
+            "means_of_decoder_depths": {str(m): asdict(means) for m, means in self.means_by_decoder.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -48,25 +171,20 @@ class SweepResult:
         return [model.label for model in self.models]
 
     @property
-    def signatures(self) -> dict[str, str]:
-        quality = self.models[0].measurements[0].quality
-        return {"BLEU": quality.bleu_signature, "chrF": quality.chrf_signature}
-
-    @property
-    def reference_repetition_rate(self) -> float:
-        return self.models[0].measurements[0].quality.reference_repetition_rate
+    def quality(self) -> Quality:
+        """Any: they have the signatures and what is known of the references in common."""
+        return self.models[0].depths[0].quality
 
     @property
     def doubt(self) -> str | None:
         """Why the times cannot be believed, in a sentence; None if they can."""
-        everything = [one for model in self.models for one in model.measurements]
-        unsteady = [one for one in everything if one.spread > DOUBTFUL_SPREAD]
+        spreads = [one.spread for model in self.models for one in model.depths]
+        unsteady = [spread for spread in spreads if spread > DOUBTFUL_SPREAD]
         reasons = []
         if self.conditions.is_machine_busy:
             reasons.append(f"other programs kept {self.conditions.other_load:.1f} cores busy")
         if unsteady:
-            most = max(one.spread for one in unsteady)
-            reasons.append(f"passes over {len(unsteady)} of {len(everything)} depths differ by up to {most:.0%}")
+            reasons.append(f"passes over {len(unsteady)} of {len(spreads)} depths differ by up to {max(unsteady):.0%}")
         return f"Do not trust these times: {' and '.join(reasons)}." if reasons else None
 
     def model(self, label: str) -> ModelSweep:
@@ -77,45 +195,39 @@ class SweepResult:
             "format": FORMAT,
             "conditions": asdict(self.conditions),
             "doubt": self.doubt,
-            "signatures": self.signatures,
+            "signatures": self.quality.signatures,
             "models": [model.to_json() for model in self.models],
             "comparison": self.comparison.to_json() if self.comparison else None,
         }
 
 
 def sweep(
-    translators: Mapping[str, Translator | Sequence[Translator]],
+    translators: Translators,
     sources: Sequence[str],
     references: Sequence[str],
     options: RunOptions | None = None,
     *,
     depths: Sequence[str] | None = None,
     force: str | None = None,
-    repeats: int = 3,
-    samples: int = 1000,
 ) -> SweepResult:
     """Measure every depth of every model, or `depths` alone; with several models, each where it has them.
 
     Each translator runs on its own engine, whose outputs are scored and whose time is taken. Several translators under
     one label are a family, such as a model trained for each depth: their depths together count as one model's. `force`
-    names a strategy of depth/assignment.py whose depths replace those of the menus. Time is the median of `repeats`
-    passes. A pass goes round all depths before the next one starts, so that a slow minute of the machine spreads over
-    all of them. `samples` are those of the paired bootstrap between models.
+    names a strategy of depth/assignment.py whose depths replace those of the menus. A pass goes round all depths before
+    the next one starts, so that a slow minute of the machine spreads over all of them.
     """
     options = options or RunOptions()
     families = make_families(translators, force)
     check_paired(sources, references)
-    check_repeats(repeats)
-    jobs = make_jobs(families, depths)
+    runs = make_runs(families, depths)
     members = [member for members in families.values() for member in members]
-    named = (options.source_name, options.reference_name)
-    conditions = Conditions.here(members, sources, *named, **options.search, repeats=repeats, forced=force)
-    conditions = replace(conditions, other_load=_run(jobs, sources, options, repeats))
+    conditions = Conditions.here(members, len(sources), options, force)
+    conditions = replace(conditions, other_load=_time(runs, sources, options))
     models = tuple(
-        ModelSweep(label, tuple(_measurement(job, references) for job in jobs if job.label == label))
-        for label in families
+        ModelSweep(label, tuple(_score(run, references) for run in runs if run.label == label)) for label in families
     )
-    comparison = compare(models, references, samples=samples) if len(models) > 1 else None
+    comparison = compare(models, references, samples=options.samples) if len(models) > 1 else None
     return SweepResult(models, tuple(sources), tuple(references), conditions, comparison)
 
 
@@ -124,74 +236,47 @@ def remember(translator: Translator, result: SweepResult, label: str | None = No
 
     Depth selection and the model card read them there. Of a family each member gets those of its own depths. What a
     model did at depths that it was forced to is not recorded: nobody should pick one of them. A sweep of some depths
-    joins the others' measurements only if those were made in the same way: costs from two machines in one menu would
-    mislead whoever picks a depth by them.
+    joins the others' measurements only if those were made in the same way.
     """
-    if translator.folder is None or result.conditions.forced:
+    folder, menu = translator.folder, translator.menu
+    if folder is None or result.conditions.forced:
         return False
     model = result.models[0] if label is None else result.model(label)
-    own = [one for one in model.measurements if one.depth in translator.menu.names]
+    own = {
+        one.depth: (one.figures(*SPEED, *SIZE), one.figures(*QUALITY))
+        for one in model.depths
+        if one.depth in menu.names
+    }
     measured_on = _measured_on(result, translator)
-    if not own:
-        return False
-    if not _comparable(translator.menu, own, measured_on):
+    if own and not measured_alike(menu, own, measured_on):
         log.warning(
-            f"warning: {translator.folder.name} keeps its earlier measurements, made under other conditions: "
+            f"warning: {folder.name} keeps its earlier measurements, made under other conditions: "
             "sweep all its depths to replace them"
         )
         return False
-    for one in own:
-        translator.menu.measured(one.depth, _cost(one), _quality(one))
-    translator.menu.measured_on = measured_on
-    try:
-        artifact.record_measurements(translator.folder, translator.menu)
-    except OSError as error:
-        log.warning(f"warning: the measurements are not recorded in {translator.folder}: {error.strerror}")
-        return False
-    return True
+    return bool(own) and record_measurements(folder, menu, own, measured_on)
 
 
-def _run(jobs: list[Job], sources: Sequence[str], options: RunOptions, repeats: int) -> float | None:
-    """Fill the jobs; say how many cores others kept busy meanwhile."""
-    for job in jobs:
-        _hypotheses(job, sources[:WARM_UP_SENTENCES], options)
+def _time(runs: Sequence[DepthRun], sources: Sequence[str], options: RunOptions) -> float | None:
+    """Fill in outputs and seconds; say how many cores others kept busy meanwhile."""
+    for run in runs:
+        run.translator.hypotheses(sources[:WARM_UP_SENTENCES], depth=run.entry.name, **options.search)
     load = OtherLoad()
-    with progress_bar(f"sweep of {len(jobs)} depths", repeats * len(jobs) * len(sources)) as advance:
-        for _ in range(repeats):
-            for job in jobs:
-                _run_pass(job, sources, options, advance)
+    with progress_bar(f"sweep of {len(runs)} depths", options.repeats * len(runs) * len(sources)) as advance:
+        for _ in range(options.repeats):
+            for run in runs:
+                start = time.perf_counter()
+                found = run.translator.hypotheses(sources, depth=run.entry.name, progress=advance, **options.search)
+                run.seconds.append(time.perf_counter() - start)
+                run.outputs = tuple(best.text for best, *_ in found)
+                run.output_tokens = sum(len(best.tokens) for best, *_ in found)
     return load.cores()
 
 
-def _run_pass(job: Job, sources: Sequence[str], options: RunOptions, on_ready: Callable[[int], None]) -> None:
-    start = time.perf_counter()
-    hypotheses = _hypotheses(job, sources, options, on_ready)
-    job.seconds.append(time.perf_counter() - start)
-    if not job.outputs:
-        job.outputs = tuple(one.text for one in hypotheses)
-        job.output_tokens = sum(len(one.tokens) for one in hypotheses)
-
-
-def _hypotheses(
-    job: Job, sources: Sequence[str], options: RunOptions, on_ready: Callable[[int], None] | None = None
-) -> list[Hypothesis]:
-    lists = job.translator.hypotheses(sources, depth=job.entry.name, progress=on_ready, **options.search)
-    return [best for best, *_ in lists]
-
-
-def _measurement(job: Job, references: Sequence[str]) -> Measurement:
-    return Measurement(
-        depth=job.entry.name,
-        encoder_layers=job.layers[0],
-        decoder_layers=job.layers[1],
-        quality=score(job.outputs, references),
-        seconds=median(job.seconds),
-        seconds_of_passes=tuple(job.seconds),
-        output_tokens=job.output_tokens,
-        parameters=job.translator.parameters(job.entry.name),
-        bytes=job.translator.bytes(job.entry.name),
-        outputs=job.outputs,
-    )
+def _score(run: DepthRun, references: Sequence[str]) -> DepthResult:
+    depth, quality = run.entry.name, score(run.outputs, references)
+    sizes = run.translator.parameters(depth), run.translator.bytes(depth)
+    return DepthResult(depth, *run.layers, quality, tuple(run.seconds), run.output_tokens, *sizes, run.outputs)
 
 
 def _measured_on(result: SweepResult, translator: Translator) -> dict[str, Any]:
@@ -205,39 +290,10 @@ def _measured_on(result: SweepResult, translator: Translator) -> dict[str, Any]:
         "beam": conditions.beam,
         "length_penalty": conditions.length_penalty,
         "cut_long": conditions.cut_long,
-        "bleu_signature": result.signatures["BLEU"],
-        "chrf_signature": result.signatures["chrF"],
+        "bleu_signature": result.quality.bleu_signature,
+        "chrf_signature": result.quality.chrf_signature,
         "test_set": conditions.source_file,
         "reference": conditions.reference_file,
         "lines": conditions.lines,
         "date": conditions.date,
-    }
-
-
-def _comparable(menu: DepthMenu, measurements: Sequence[Measurement], measured_on: dict[str, Any]) -> bool:
-    swept = {one.depth for one in measurements}
-    others_measured = any(entry.cost for entry in menu if entry.name not in swept)
-    return not others_measured or _without_date(menu.measured_on) == _without_date(measured_on)
-
-
-def _without_date(measured_on: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in measured_on.items() if key != "date"}
-
-
-def _cost(one: Measurement) -> dict[str, float]:
-    return {
-        "seconds_per_sentence": one.seconds_per_sentence,
-        "sentences_per_second": one.sentences_per_second,
-        "tokens_per_second": one.tokens_per_second,
-        "parameters": one.parameters,
-        "bytes": one.bytes,
-    }
-
-
-def _quality(one: Measurement) -> dict[str, float]:
-    return {
-        "bleu": one.quality.bleu,
-        "chrf": one.quality.chrf,
-        "length_ratio": one.quality.length_ratio,
-        "repetition_rate": one.quality.repetition_rate,
     }

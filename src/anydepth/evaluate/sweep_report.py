@@ -1,110 +1,88 @@
 """What to show of a sweep: the trades between quality and time, every measurement, examples, models compared."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import fmean
 from string import ascii_uppercase
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-
-from anydepth.evaluate.depth_comparison import SIGNIFICANT, Comparison, ComparisonGrid, GridCell, GridValue, lay_out
-from anydepth.evaluate.experiment import counted
-from anydepth.evaluate.figures import SERIES, SHAPES, Frame, Grid, PointName, Scale, depth_map, name_points, with_tip
-from anydepth.evaluate.measurement import Means, Measurement, ModelSweep
+from anydepth.evaluate import report as rp
+from anydepth.evaluate.depth_comparison import SIGNIFICANT, Comparison, SharedDepth
+from anydepth.evaluate.experiment import Example, counted, pick_telling
+from anydepth.evaluate.figures import PointName, Scale, Series, depth_map, look_at, name_points, plot
 from anydepth.evaluate.metrics import sentence_chrf
-from anydepth.evaluate.report import (
-    Cell,
-    Column,
-    Details,
-    Figure,
-    Heading,
-    Report,
-    Row,
-    Section,
-    Table,
-    Terms,
-    Text,
-    Tile,
-    Tiles,
-    Value,
-    file_stems,
-    safe_name,
-)
-from anydepth.evaluate.sweep import SweepResult
+from anydepth.evaluate.sweep import DepthResult, Means, ModelSweep, SweepResult
 
 BARELY_WORSE = 1.0
 FRONT_MARK, BEST_MARK, SIGNIFICANT_MARK = "★", "*", "!"
+ON_FRONT = "on the Pareto front: no other depth is faster and at least as good in BLEU"
 ROWS_AT_A_GLANCE = 12
 POINTS_WITH_NAMES = 40
 DEPTHS_SHOWN = 4
-WORDS_TO_BE_TELLING = 5
+NAMES = (*ascii_uppercase, *(f"M{number}" for number in range(27, 1000)))  # of models, over narrow columns
+
+
+def _milliseconds(one: DepthResult) -> float:
+    return 1000 * one.seconds_per_sentence
+
 
 COLUMNS = (
-    Column("depth", "encoder layers n and decoder layers m that run, written n-m"),
-    Column("BLEU", "overlap of words and word sequences with the reference, 0 to 100", ".2f"),
-    Column("chrF", "overlap of character sequences with the reference (chrF2), 0 to 100", ".2f"),
-    Column("seconds", "time to translate the whole test set, the median of all passes", ".2f"),
-    Column("spread", "how far the passes are apart: slowest minus fastest, as a share of the median", ".0%"),
-    Column("ms/sent", "the same time per sentence, in milliseconds", ".1f", where="page"),
-    Column("sent/s", "sentences translated per second", ".1f"),
-    Column("tok/s", "subwords written per second", ".0f", where="page"),
-    Column("params", "weights that this depth uses, each counted once, in millions", ".1f"),
-    Column("MB", "what these weights take as they are stored, in millions of bytes", ".1f", where="page"),
-    Column("length", "output length divided by reference length, in words; 1 is ideal", ".2f"),
-    Column("repeats", "share of output words that repeat the 1 to 4 words right before them", ".1%"),
-    Column(FRONT_MARK, "on the Pareto front: no other depth is faster and at least as good in BLEU"),
+    rp.Column("depth", lambda one: one.depth, help="encoder layers n and decoder layers m that run, written n-m"),
+    rp.Column("BLEU", lambda one: one.bleu, ".2f", "overlap of words and word sequences with the reference, 0 to 100"),
+    rp.Column("chrF", lambda one: one.quality.chrf, ".2f", "overlap of character sequences, 0 to 100"),
+    rp.Column("seconds", lambda one: one.seconds, ".2f", "for the whole test set, the median of all passes"),
+    rp.Column("spread", lambda one: one.spread, ".0%", "slowest minus fastest pass, as a share of the median"),
+    rp.Column("ms/sent", _milliseconds, ".1f", "the same time per sentence, in milliseconds", where="page"),
+    rp.Column("sent/s", lambda one: one.sentences_per_second, ".1f", "sentences translated per second"),
+    rp.Column("tok/s", lambda one: one.tokens_per_second, ".0f", "subwords written per second", where="page"),
+    rp.Column("params", lambda one: one.parameters / 1e6, ".1f", "weights that run, each counted once, in millions"),
+    rp.Column("MB", lambda one: one.bytes / 1e6, ".1f", "their size as stored, in millions of bytes", where="page"),
+    rp.Column("length", lambda one: one.quality.length_ratio, ".2f", "words of the output per word of the reference"),
+    rp.Column("repeats", lambda one: one.quality.repetition_rate, ".1%", "words that repeat the 1 to 4 before them"),
 )
 
 
-def sweep_report(result: SweepResult) -> Report:
-    conditions = result.conditions
-    sections: list[Section] = [Text(f"{conditions.lead}. {_timed(result)}.", where="terminal")]
-    if result.doubt:
-        sections.append(Text(result.doubt, "warning"))
-    several = len(result.models) > 1
+def sweep_report(result: SweepResult) -> rp.Report:
+    conditions, comparison, several = result.conditions, result.comparison, len(result.models) > 1
+    timed = f"Time is the median of {counted(conditions.repeats, 'pass')}, each going round all depths"
+    lead = f"{conditions.lead}. {timed}."
+    sections: list[rp.Section] = [rp.Text(lead, where="terminal")]
+    sections += [rp.Text(result.doubt, "warning")] if result.doubt else []
     for model in result.models:
-        sections += [Heading(model.label, 3)] if several else []
-        sections.append(_tiles(model))
-    sections += [Heading("What time buys"), _quality_time(result.models)]
-    sections += [Heading("Quality and time at every depth"), *_depth_maps(result)]
-    for model in result.models:
-        sections += _numbers(model, several)
-    if result.comparison is not None:
-        sections += [Heading("The models compared"), *_comparison(result, result.comparison)]
-    repetition = f"in {COLUMNS[-2].name}, the references have {result.reference_repetition_rate:.1%}"
-    meanings = [(column.name, column.help) for column in COLUMNS]
-    sections.append(Details("What the columns mean", [Terms(meanings), Text(repetition, "soft")]))
-    sections.append(_examples(result))
-    forced = {
-        "depths": f"forced: the models ran at the depths of the strategy {conditions.forced}, for which they may not "
-        "have been trained, not at those of their menus"
-    }
-    more = (forced if conditions.forced else {}) | {"time": f"{_timed(result)}, after a warm-up"}
-    sections += [Text(f"{name}: {text}", where="terminal") for name, text in result.signatures.items()]
-    sections.append(conditions.details(result.signatures, more))
-    stems = file_stems(result.labels)
+        sections += [*([rp.Heading(model.label, 3)] if several else []), _tiles(model)]
+    sections += [rp.Heading("What time buys"), _quality_time(result.models)]
+    sections += _depth_maps(result)
+    sections += [_numbers(model, several) for model in result.models]
+    if comparison is not None:
+        sections += [rp.Heading("The models compared"), *_comparison(result, comparison)]
+    repetition = f"in repeats, the references have {result.quality.reference_repetition_rate:.1%}"
+    meanings = {column.name: column.help for column in COLUMNS} | {FRONT_MARK: ON_FRONT}
+    more = {"time": f"{timed}, after a warm-up"}
+    if conditions.forced:
+        forced = f"forced: the models ran at the depths of the strategy {conditions.forced}, for which they may not "
+        more = {"depths": forced + "have been trained, not at those of their menus", **more}
+    signatures = result.quality.signatures
+    sections += [
+        rp.Details("What the columns mean", [rp.Terms(meanings), rp.Text(repetition, "soft")]),
+        _examples(result),
+        *(rp.Text(f"{name}: {text}", where="terminal") for name, text in signatures.items()),
+        conditions.details(signatures, more),
+    ]
+    stems = rp.file_stems(result.labels)
     outputs = {
-        f"outputs/{stems[model.label]}.{safe_name(one.depth)}.txt": "".join(f"{line}\n" for line in one.outputs)
+        f"outputs/{stems[model.label]}.{rp.safe_name(one.depth)}.txt": "".join(f"{line}\n" for line in one.outputs)
         for model in result.models
-        for one in model.measurements
+        for one in model.depths
     }
-    title = f"Depth sweep: {', '.join(result.labels)}"
-    return Report(title, sections, result.to_json(), f"{conditions.lead}. {_timed(result)}.", outputs)
-
-
-def _timed(result: SweepResult) -> str:
-    passes = counted(result.conditions.repeats, "pass")
-    return f"Time is the median of {passes}, each going round all depths"
+    return rp.Report(f"Depth sweep: {', '.join(result.labels)}", sections, result.to_json(), lead, outputs)
 
 
 @dataclass(frozen=True)
 class Trade:
     """What a faster depth gains and loses against the best one."""
 
-    depth: Measurement
-    best: Measurement
+    depth: DepthResult
+    best: DepthResult
 
     @property
     def speedup(self) -> float:
@@ -125,88 +103,53 @@ def fastest_trade(model: ModelSweep) -> Trade | None:
 
 def barely_worse_trade(model: ModelSweep) -> Trade | None:
     """The fastest depth within one BLEU of the best, unless that is the best or the fastest itself."""
-    near = (one for one in model.measurements if model.best.bleu - one.bleu <= BARELY_WORSE)
+    near = (one for one in model.depths if model.best.bleu - one.bleu <= BARELY_WORSE)
     found = min(near, key=lambda one: one.seconds)
-    is_news = found.depth not in (model.best.depth, model.fastest.depth)
-    return Trade(found, model.best) if is_news else None
+    return Trade(found, model.best) if found.depth not in (model.best.depth, model.fastest.depth) else None
 
 
-def _tiles(model: ModelSweep) -> Tiles:
-    best, several = model.best, len(model.measurements) > 1
+def _tiles(model: ModelSweep) -> rp.Tiles:
+    best, several = model.best, len(model.depths) > 1
     text = f"{best.bleu:.1f} BLEU in {_milliseconds(best):.1f} ms per sentence"
-    tiles = [Tile("Best depth" if several else "The only depth", best.depth, text)]
+    tiles = [rp.Tile("Best depth" if several else "The only depth", best.depth, text)]
     if (near := barely_worse_trade(model)) is not None:
-        tiles.append(Tile("Fastest within 1 BLEU of the best", near.depth.depth, str(near)))
+        tiles.append(rp.Tile("Fastest within 1 BLEU of the best", near.depth.depth, str(near)))
     if (fastest := fastest_trade(model)) is not None:
-        tiles.append(Tile("Fastest depth", fastest.depth.depth, str(fastest)))
+        tiles.append(rp.Tile("Fastest depth", fastest.depth.depth, str(fastest)))
     elif several:
-        tiles.append(Tile("Fastest depth", best.depth, "the best depth is also the fastest"))
-    return Tiles(tiles)
+        tiles.append(rp.Tile("Fastest depth", best.depth, "the best depth is also the fastest"))
+    return rp.Tiles(tiles)
 
 
-def _numbers(model: ModelSweep, several: bool) -> list[Section]:
+def _numbers(model: ModelSweep, several: bool) -> rp.Details:
     """Every measurement, and BLEU over n x m with its means."""
-    front = set(model.front_depths)
-    rows = [
-        Row(
-            [
-                one.depth,
-                one.quality.bleu,
-                one.quality.chrf,
-                one.seconds,
-                one.spread,
-                _milliseconds(one),
-                one.sentences_per_second,
-                one.tokens_per_second,
-                one.parameters / 1e6,
-                one.bytes / 1e6,
-                one.quality.length_ratio,
-                one.quality.repetition_rate,
-                FRONT_MARK if one.depth in front else "",
-            ],
-            strong=one.depth in front,
-        )
-        for one in model.measurements
-    ]
-    means = model.means
-    note = f"{FRONT_MARK} on the Pareto front: no other depth is faster and at least as good in BLEU."
-    title = model.label
-    table = Table(COLUMNS, rows, title, note, foot=[["mean", means.bleu, means.chrf, means.seconds]])
-    sections: list[Section] = [table]
-    if min(len(model.rows), len(model.columns)) > 1:  # else it says the same again
-        sections.append(_bleu_grid(model))
+    front, means = set(model.front_depths), model.means
+    columns = [*COLUMNS, rp.Column(FRONT_MARK, lambda one: FRONT_MARK if one.depth in front else "", help=ON_FRONT)]
+    foot: list[rp.Value] = ["mean", means.bleu, means.chrf, means.seconds]
+    note = f"{FRONT_MARK} {ON_FRONT}."
+    table = rp.tabulate(columns, model.depths, model.label, note, strong=lambda one: one.depth in front, foot=[foot])
+    sections: list[rp.Section] = [table]
+    if min(len(model.means_by_encoder), len(model.means_by_decoder)) > 1:  # else it says the same again
+        points = [(one.encoder_layers, one.decoder_layers, one.bleu) for one in model.depths]
         sections += [
-            _means("Means by encoder layers", "n", model.means_of_rows),
-            _means("Means by decoder layers", "m", model.means_of_columns),
+            rp.tabulate_depths(f"{model.label}: BLEU", points, max, ("mean", fmean)),
+            _means("Means by encoder layers", "n", model.means_by_encoder),
+            _means("Means by decoder layers", "m", model.means_by_decoder),
         ]
     summary = f"All numbers{f' of {model.label}' if several else ''}"
-    return [Details(summary, sections, open=len(rows) <= ROWS_AT_A_GLANCE, terminal=True)]
+    return rp.Details(summary, sections, open=len(model.depths) <= ROWS_AT_A_GLANCE, terminal=True)
 
 
-def _bleu_grid(model: ModelSweep) -> Table:
-    columns = [Column("n \\ m"), *(Column(str(m), format=".1f") for m in model.columns), Column("mean", format=".1f")]
-    rows: list[list[Value]] = []
-    for n, means in model.means_of_rows.items():
-        cells = [model.cell(n, m) for m in model.columns]
-        rows.append([str(n), *(None if one is None else one.bleu for one in cells), means.bleu])
-    foot: list[Value] = ["mean", *(means.bleu for means in model.means_of_columns.values()), model.means.bleu]
-    return Table(columns, rows, f"{model.label}: BLEU", foot=[foot], where="terminal")
+def _means(title: str, side: str, means: dict[int, Means]) -> rp.Table:
+    columns = [rp.Column(side), *(rp.Column(name, format=".2f") for name in ("BLEU", "chrF", "seconds"))]
+    return rp.Table(
+        columns, [[str(n), one.bleu, one.chrf, one.seconds] for n, one in means.items()], title, where="page"
+    )
 
 
-def _means(title: str, side: str, means: dict[int, Means]) -> Table:
-    columns = [
-        Column(side),
-        Column("BLEU", format=".2f"),
-        Column("chrF", format=".2f"),
-        Column("seconds", format=".2f"),
-    ]
-    rows: list[list[Value]] = [[str(layers), one.bleu, one.chrf, one.seconds] for layers, one in means.items()]
-    return Table(columns, rows, title, where="page")
-
-
-def _comparison(result: SweepResult, comparison: Comparison) -> list[Section]:
+def _comparison(result: SweepResult, comparison: Comparison) -> list[rp.Section]:
     if not comparison.shared:
-        return [Text("The models have no depth in common, so there is nothing to compare.")]
+        return [rp.Text("The models have no depth in common, so there is nothing to compare.")]
     differences = "; ".join(
         f"{label} differs from it by {difference:+.2f} BLEU on average"
         for label, difference in comparison.mean_differences.items()
@@ -215,231 +158,188 @@ def _comparison(result: SweepResult, comparison: Comparison) -> list[Section]:
         f"{SIGNIFICANT_MARK} p < {SIGNIFICANT} against {comparison.first} (two-sided paired bootstrap over sentences, "
         f"{comparison.samples} samples, seed {comparison.seed})."
     )
-    sections: list[Section] = [
-        Text(f"{comparison.verdict}.", "strong"),
-        Text(f"Over the depths that it shares with {comparison.first}, {differences}.", where="page"),
+    sections: list[rp.Section] = [
+        rp.Text(f"{comparison.verdict}.", "strong"),
+        rp.Text(f"Over the depths that it shares with {comparison.first}, {differences}.", where="page"),
     ]
-    grid, every = lay_out(comparison, result.models), _shared_depths(comparison, test)
-    if min(len(grid.rows), len(grid.columns)) < 2:
+    every = _shared_depths(comparison, test)
+    places = {place for model in result.models for place in model.cells}
+    if min(len({place[side] for place in places}) for side in (0, 1)) < 2:
         return [*sections, every]
     maps = [_difference_map(result, comparison, label) for label in comparison.mean_differences]
     return [
         *sections,
-        _grid_table(grid, test),
-        Details("Maps of the differences", maps),
-        Details("Every shared depth, with p-values", [every]),
+        grid_table(result.models, comparison, test),
+        rp.Details("Maps of the differences", maps),
+        rp.Details("Every shared depth, with p-values", [every]),
     ]
 
 
-def letters(labels: Sequence[str]) -> dict[str, str]:
-    """A name for each label that can stand over a narrow column."""
-    names = [*ascii_uppercase, *(f"M{number}" for number in range(27, len(labels) + 1))]
-    return dict(zip(labels, names, strict=False))
+def grid_table(models: Sequence[ModelSweep], comparison: Comparison, test: str = "") -> rp.Table:
+    """In the form of Table 1 of Wang, Xiao and Zhu 2021: each decoder depth is a group with a column for each model.
+
+    It shows BLEU of the first model and differences to it. Means are over the depths that the first model shares with
+    another; a mean difference is over those that the two share. Where the first meets no other there is nothing to
+    compare, but what there is can be shown.
+    """
+    cells = [model.cells for model in models]
+    down, across = (sorted({place[side] for one in cells for place in one}) for side in (0, 1))
+    by_depth = {row.depth: row for row in comparison.shared}
+    shared = {place: by_depth[one.depth] for place, one in cells[0].items() if one.depth in by_depth}
+
+    def values(place: tuple[int, int]) -> list[rp.Value]:
+        if place in shared:
+            return [_grid_cell(shared[place], label) for label in comparison.labels]
+        return [rp.Cell(one[place].bleu, soft=True) if place in one else None for one in cells]
+
+    def means(n: int | None = None, m: int | None = None) -> list[rp.Value]:
+        rows = tuple(row for place, row in shared.items() if n in (None, place[0]) and m in (None, place[1]))
+        part = replace(comparison, shared=rows)
+        return [part.mean_bleu.get(part.first), *(_signed(part.mean_differences.get(one)) for one in part.others)]
+
+    first, *others = zip(NAMES, comparison.labels, strict=False)
+    columns = [rp.Column("n")]
+    for group in (*(f"m={m}" for m in across), "mean"):
+        columns.append(rp.Column(first[0], format=".2f", help=first[1], group=group))
+        columns += [rp.Column(f"{name}-{first[0]}", format=".2f", help=label, group=group) for name, label in others]
+    rows = [[str(n), *(value for m in across for value in values((n, m))), *means(n)] for n in down]
+    foot = ["mean", *(value for m in across for value in means(m=m)), *means()]
+    compared = ", ".join(f"{name} {label}" for name, label in others)
+    note = (
+        f"rows: encoder depth n; {first[0]} {first[1]}: BLEU; {compared}: difference to {first[0]}; "
+        f"{BEST_MARK} best of its depth. "
+    )
+    if any(place not in shared for one in cells for place in one):
+        note += "Without a sign: BLEU of a depth that one of the two lacks; it counts neither in means nor wins. "
+    return rp.Table(columns, rows, "BLEU of the models", note + test, foot=[foot])
 
 
-def _grid_table(grid: ComparisonGrid, test: str) -> Table:
-    """In the form of Table 1 of Wang, Xiao and Zhu 2021: each decoder depth is a group with a column for each model."""
-    named = letters(grid.labels)
-    first, *others = named.values()
-    columns = [Column("n")]
-    for group in (*(f"m={m}" for m in grid.columns), "mean"):
-        names = (first, *(f"{other}-{first}" for other in others))
-        columns += [Column(name, label, group=group) for name, label in zip(names, grid.labels, strict=True)]
-
-    def cells(*groups: GridCell) -> list[Value]:
-        return [_grid_cell(cell.get(label)) for cell in groups for label in grid.labels]
-
-    rows = [[str(n), *cells(*(grid.cells[n, m] for m in grid.columns), grid.row_means[n])] for n in grid.rows]
-    foot = ["mean", *cells(*(grid.column_means[m] for m in grid.columns), grid.overall)]
-    compared = ", ".join(f"{named[label]} {label}" for label in grid.labels[1:])
-    notes = [
-        f"rows: encoder depth n; {first} {grid.first}: BLEU; {compared}: difference to {first}; "
-        f"{BEST_MARK} best of its depth."
-    ]
-    if grid.has_uncounted:
-        notes.append("Without a sign: BLEU of a depth that one of the two lacks; it counts neither in means nor wins.")
-    return Table(columns, rows, "BLEU of the models", " ".join([*notes, test]), foot=[foot])
-
-
-def _grid_cell(one: GridValue | None) -> Cell | None:
-    if one is None:
+def _grid_cell(row: SharedDepth, label: str) -> rp.Cell | None:
+    if label not in row.bleu:
         return None
-    marks = (BEST_MARK if one.is_best else "") + (SIGNIFICANT_MARK if one.is_significant else "")
-    heat = 0.8 if one.is_best else None
-    return Cell(one.value, one.text, marks, strong=one.is_best, soft=not one.counts, heat=heat)
+    best, p_value = row.winner == label, row.p_values.get(label, 1.0)
+    marks = (BEST_MARK if best else "") + (SIGNIFICANT_MARK if p_value < SIGNIFICANT else "")
+    text = _signed(row.differences.get(label)) or f"{row.bleu[label]:.2f}"
+    return rp.Cell(text, mark=marks, strong=best, heat=0.8 if best else None)
 
 
-def _shared_depths(comparison: Comparison, test: str) -> Table:
-    columns = [Column("depth"), Column("BLEU", format=".2f", group=comparison.first)]
+def _signed(difference: float | None) -> str | None:
+    return None if difference is None else f"{difference:+.2f}"
+
+
+def _shared_depths(comparison: Comparison, test: str) -> rp.Table:
+    first, mean_bleu, differences = comparison.first, comparison.mean_bleu, comparison.mean_differences
+    columns = [
+        rp.Column("depth", lambda row: row.depth),
+        rp.Column("BLEU", lambda row: row.bleu[first], ".2f", group=first),
+    ]
+    foot: list[rp.Value] = ["mean", mean_bleu[first]]
     for label in comparison.others:
-        columns += [
-            Column("BLEU", format=".2f", group=label),
-            Column("diff", format="+.2f", group=label),
-            Column("p", format=".3f", group=label),
-        ]
-    columns.append(Column("best", align="left"))
-    rows: list[list[Value]] = []
-    for row in comparison.shared:
-        cells: list[Value] = [row.depth, row.bleu[comparison.first]]
-        for label in comparison.others:
-            if label in row.bleu:
-                mark = SIGNIFICANT_MARK if row.p_values[label] < SIGNIFICANT else ""
-                cells += [row.bleu[label], Cell(row.differences[label], mark=mark), row.p_values[label]]
-            else:
-                cells += [None, None, None]
-        rows.append([*cells, row.winner or "tie"])
-    foot: list[Value] = ["mean", comparison.mean_bleu[comparison.first]]
-    for label in comparison.others:
-        foot += [comparison.mean_bleu.get(label), comparison.mean_differences.get(label), None]
-    return Table(columns, rows, "BLEU of the models", test, foot=[foot])
+        columns += _compared_columns(label)
+        foot += [mean_bleu.get(label), differences.get(label), None]
+    columns.append(rp.Column("best", lambda row: row.winner or "tie", align="left"))
+    return rp.tabulate(columns, comparison.shared, "BLEU of the models", test, foot=[foot])
 
 
-@dataclass(frozen=True)
-class Translation:
-    depth: str
-    text: str
-    chrf: float
+def _compared_columns(label: str) -> list[rp.Column]:
+    def difference(row: SharedDepth) -> rp.Cell:
+        is_clear = row.p_values.get(label, 1.0) < SIGNIFICANT
+        return rp.Cell(row.differences.get(label), mark=SIGNIFICANT_MARK if is_clear else "")
+
+    return [
+        rp.Column("BLEU", lambda row: row.bleu.get(label), ".2f", group=label),
+        rp.Column("diff", difference, "+.2f", group=label),
+        rp.Column("p", lambda row: row.p_values.get(label), ".3f", group=label),
+    ]
 
 
-@dataclass(frozen=True)
-class Example:
-    line: int
-    source: str
-    reference: str
-    translations: tuple[Translation, ...]
-
-    @property
-    def spread(self) -> float:
-        scores = [one.chrf for one in self.translations]
-        return max(scores) - min(scores)
-
-
-def _examples(result: SweepResult) -> Details:
-    sections: list[Section] = [Text("The sentences on which these depths differ most, shallow to deep.", "soft")]
+def _examples(result: SweepResult) -> rp.Details:
+    sections: list[rp.Section] = [rp.Text("The sentences on which these depths differ most, shallow to deep.", "soft")]
     for model in result.models:
-        sections += [Heading(model.label, 3)] if len(result.models) > 1 else []
-        for one in pick_examples(model, result.sources, result.references):
-            outputs = [(f"{other.depth}, chrF {other.chrf:.0f}", other.text) for other in one.translations]
-            sections.append(Terms([("source", one.source), ("reference", one.reference), *outputs], boxed=True))
-    return Details("Examples", sections)
+        sections += [rp.Heading(model.label, 3)] if len(result.models) > 1 else []
+        sections += [one.card() for one in pick_examples(model, result.sources, result.references)]
+    return rp.Details("Examples", sections)
 
 
 def pick_examples(
     model: ModelSweep, sources: Sequence[str], references: Sequence[str], count: int = 6
 ) -> list[Example]:
-    """The sentences on which a few depths, shallow to deep, differ most in chrF, in the order of the file.
-
-    Very short ones come last whatever their spread: one wrong word of two says nothing.
-    """
-    shown = depths_to_show(model)
-    scores = [sentence_chrf(one.outputs, references) for one in shown]
-    examples = [
-        Example(
-            line=index + 1,
-            source=source,
-            reference=reference,
-            translations=tuple(
-                Translation(one.depth, one.outputs[index], chrf[index]) for one, chrf in zip(shown, scores, strict=True)
-            ),
-        )
-        for index, (source, reference) in enumerate(zip(sources, references, strict=True))
-    ]
-    is_short = {example.line: len(example.reference.split()) < WORDS_TO_BE_TELLING for example in examples}
-    most_telling = sorted(examples, key=lambda example: (is_short[example.line], -example.spread))[:count]
-    return sorted(most_telling, key=lambda example: example.line)
+    """The sentences on which a few depths, shallow to deep, differ most."""
+    scored = [(one, sentence_chrf(one.outputs, references)) for one in depths_to_show(model)]
+    examples = (
+        Example(row + 1, source, reference, {one.depth: (one.outputs[row], chrf[row]) for one, chrf in scored})
+        for row, (source, reference) in enumerate(zip(sources, references, strict=True))
+    )
+    return pick_telling(examples, count)
 
 
-def depths_to_show(model: ModelSweep) -> list[Measurement]:
+def depths_to_show(model: ModelSweep) -> list[DepthResult]:
     """Up to four depths spread evenly over the front, or over the whole menu where the front is too short."""
     front = model.front
-    candidates = front if len(front) >= min(DEPTHS_SHOWN, len(model.measurements)) else list(model.measurements)
+    candidates = front if len(front) >= min(DEPTHS_SHOWN, len(model.depths)) else list(model.depths)
     candidates.sort(key=lambda one: (one.encoder_layers + one.decoder_layers, one.seconds))
     last = len(candidates) - 1
     indices = {round(step * last / (DEPTHS_SHOWN - 1)) for step in range(DEPTHS_SHOWN)}
     return [candidates[index] for index in sorted(indices)]
 
 
-def _depth_maps(result: SweepResult) -> list[Figure]:
+def _depth_maps(result: SweepResult) -> list[rp.Section]:
     """BLEU and time over n x m for each model, on one scale for all of them, a depth at the same place in each."""
-    frame, stems = Frame.around(result.models), file_stems(result.labels)
-    several = len(result.models) > 1
-    found = []
-    for name, title, cmap, unit, value in (
-        ("bleu", "BLEU, higher is better", "viridis", "BLEU", lambda one: one.bleu),
-        ("time", "Time per sentence (ms), lower is better", "cividis_r", "ms", _milliseconds),
-    ):
-        grids = {model.label: _filled(frame, model, value) for model in result.models}
-        scale = Scale.over(grids.values(), cmap, unit)
-        for label, grid in grids.items():
-            of_model = (f"{name}-{stems[label]}", f"{label}: {title}") if several else (name, title)
-            found.append(depth_map(*of_model, frame, grid, scale))
-    return found
+    stems, several = rp.file_stems(result.labels), len(result.models) > 1
+    sections: list[rp.Section] = [] if several else [rp.Heading("Quality and time at every depth")]
+    kinds: Sequence[tuple[str, str, Scale, Callable[[DepthResult], float]]] = (
+        ("bleu", "BLEU, higher is better", Scale("viridis", "BLEU"), lambda one: one.bleu),
+        ("time", "Time per sentence (ms), lower is better", Scale("cividis_r", "ms"), _milliseconds),
+    )
+    for name, title, scale, value in kinds:
+        maps = {one.label: {place: value(cell) for place, cell in one.cells.items()} for one in result.models}
+        sections += [rp.Heading(title)] if several else []
+        for label, cells in maps.items():
+            named = (f"{name}-{stems[label]}", f"{label}: {title}") if several else (name, title)
+            sections.append(depth_map(*named, cells, scale, beside=maps.values()))
+    return sections
 
 
-def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> Figure:
+def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> rp.Figure:
     """BLEU of the model called `label` minus that of the first, where both have a depth; boxed where it beats all."""
-    model, frame = result.model(label), Frame.around(result.models)
-    differences = {row.depth: row.differences[label] for row in comparison.shared if label in row.differences}
-    won = {row.depth for row in comparison.shared if row.winner == label}
-    grid = _filled(frame, model, lambda one: differences.get(one.depth))
-    most = max(float(np.nanmax(np.abs(grid))), 0.1)
+    rows = {row.depth: row for row in comparison.shared if label in row.differences}
+    there = {place: rows[one.depth] for place, one in result.model(label).cells.items() if one.depth in rows}
+    cells = {place: row.differences[label] for place, row in there.items()}
+    boxed = {place for place, row in there.items() if row.winner == label}
+    most = max(*map(abs, cells.values()), 0.1)
+    title = f"{label} minus {comparison.first}, BLEU" + (" (boxed: best of all)" if boxed else "")
     return depth_map(
-        f"difference-{file_stems(result.labels)[label]}",
-        f"{label} minus {comparison.first}, BLEU" + (" (boxed: best of all)" if won else ""),
-        frame,
-        grid,
-        Scale("RdBu", -most, most, "{:+.1f}", "BLEU"),
-        boxed=_filled(frame, model, lambda one: float(one.depth in won)),
+        f"difference-{rp.file_stems(result.labels)[label]}",
+        title,
+        cells,
+        Scale("RdBu", "BLEU", -most, most, "{:+.1f}"),
+        beside=[dict.fromkeys(model.cells, 0.0) for model in result.models],  # room for the depths of all
+        boxed=boxed,
     )
 
 
-def _filled(frame: Frame, model: ModelSweep, value: Callable[[Measurement], float | None]) -> Grid:
-    def at(n: int, m: int) -> float | None:
-        one = model.cell(n, m)
-        return None if one is None else value(one)
-
-    return frame.fill(at)
-
-
-def _milliseconds(one: Measurement) -> float:
-    return 1000 * one.seconds_per_sentence
-
-
-def _quality_time(models: Sequence[ModelSweep]) -> Figure:
+def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
     """Every depth as a point, the front of each model as a line with its depths named."""
-
-    def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots()
-        for index, model in enumerate(models):
-            colour, shape = SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)]
-            x, y = [_milliseconds(one) for one in model.front], [one.bleu for one in model.front]
-            # A step: between two points of the front nothing better than the faster one is on offer.
-            axes.step(x, y, where="post", color=colour, linewidth=1.4, alpha=0.8)
-            axes.plot(x, y, shape, color=colour, markersize=7, label=f"{model.label}: Pareto front")
-            for one in model.measurements:
-                look = {"markersize": 7} if one in model.front else {"markersize": 5, "alpha": 0.35}
-                (point,) = axes.plot([_milliseconds(one)], [one.bleu], shape, color=colour, **look, mew=0)
-                with_tip(point, f"{model.label} {one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.1f} ms")
-        axes.set_xlabel("time per sentence in ms")
-        axes.set_ylabel("BLEU")
-        axes.set_title("Each point a depth, the best trades joined")
-        axes.margins(x=0.08, y=0.1)
-        axes.grid()
-        axes.legend(loc="lower right")
-        _name_points(canvas, axes, models)
-
-    return Figure("quality-time", "BLEU against time per sentence, a point for each depth", draw)
-
-
-def _name_points(canvas: Canvas, axes: Axes, models: Sequence[ModelSweep]) -> None:
-    """The depth beside each point, those of the fronts first. Of many points, those off the fronts stay nameless."""
-    names: list[PointName] = []
-    points: list[tuple[float, float]] = []
+    series, names, points = [], [], []
     for index, model in enumerate(models):
-        for one in model.measurements:
-            points.append((_milliseconds(one), one.bleu))
-            is_minor = one not in model.front
-            names.append(PointName(one.depth, *points[-1], SERIES[index % len(SERIES)], is_minor))
-    corners = [(_milliseconds(after), one.bleu) for model in models for one, after in pairwise(model.front)]
-    shown = [name for name in names if not name.minor or len(names) <= POINTS_WITH_NAMES]
-    name_points(canvas, axes, sorted(shown, key=lambda name: name.minor), points + corners)
+        look, front = look_at(index), model.front
+        x, y = [_milliseconds(one) for one in front], [one.bleu for one in front]
+        # A step: between two points of the front nothing better than the faster one is on offer.
+        series.append(Series(x, y, {**look, "drawstyle": "steps-post", "marker": "", "linewidth": 1.4, "alpha": 0.8}))
+        series.append(Series(x, y, {**look, "linestyle": "", "markersize": 7}, f"{model.label}: Pareto front"))
+        x, y = [_milliseconds(one) for one in model.depths], [one.bleu for one in model.depths]
+        tips = [f"{model.label} {one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.1f} ms" for one in model.depths]
+        series.append(Series(x, y, {**look, "linestyle": "", "markersize": 5, "alpha": 0.35, "mew": 0}, tips=tips))
+        for one, place in zip(model.depths, zip(x, y, strict=True), strict=True):
+            names.append(PointName(one.depth, *place, look["color"], minor=one not in front))
+        points += [*zip(x, y, strict=True), *((_milliseconds(after), one.bleu) for one, after in pairwise(front))]
+    # Those of the fronts first. Of many points, those off the fronts stay nameless.
+    shown = sorted((n for n in names if not n.minor or len(names) <= POINTS_WITH_NAMES), key=lambda name: name.minor)
+    draw = plot(
+        series,
+        "time per sentence in ms",
+        "BLEU",
+        title="Each point a depth, the best trades joined",
+        then=lambda canvas, axes: name_points(canvas, axes, shown, points),
+    )
+    return rp.Figure("quality-time", "BLEU against time per sentence, a point for each depth", draw, size=(5.6, 4.2))

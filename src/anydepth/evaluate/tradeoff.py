@@ -78,7 +78,7 @@ class TradeOff:
         self.seconds_k: Seconds = seconds_nk.mean(0)
         self._sums = _in_one_row(table)
         single = np.eye(len(table.depths))
-        self.bleu_k = np.array([self._sums.bleu_of_mixture(weights_k) for weights_k in single])
+        self.bleu_k = np.array([self._sums.mixed_bleu(weights_k) for weights_k in single])
         self.chrf_k: Seconds = table.chrf_nk.mean(0, dtype=np.float64)
 
     def mixture_bleu(self, seconds: float, hindsight: bool = False) -> float | None:
@@ -90,7 +90,7 @@ class TradeOff:
         is of almost none as it is. Which is best, the plan says.
         """
         weights_k = self._mixture(seconds, hindsight)
-        return None if weights_k is None else self._sums.bleu_of_mixture(weights_k)
+        return None if weights_k is None else self._sums.mixed_bleu(weights_k)
 
     def _mixture(self, seconds: float, hindsight: bool = False) -> Seconds | None:
         """The weights of its depths."""
@@ -99,7 +99,7 @@ class TradeOff:
         slower = [k for k in plan._front if self.seconds_k[k] > seconds]
         mixtures = [self._pair(a, b, seconds) for a, b in product(faster, slower)]
         mixtures += [self._pair(k, k, seconds) for k in faster]
-        return max(mixtures, key=plan._sums.bleu_of_mixture, default=None)
+        return max(mixtures, key=plan._sums.mixed_bleu, default=None)
 
     @cached_property
     def _front(self) -> list[int]:

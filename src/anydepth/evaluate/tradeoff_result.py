@@ -1,111 +1,71 @@
 """What `select` found: the trade-off of each kind of selector over thresholds and seeds, and whether it pays."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
-from anydepth.evaluate.experiment import Conditions
+from anydepth.evaluate.experiment import Conditions, with_figures
 from anydepth.evaluate.tradeoff import PAPER_THRESHOLD, ChoiceOutcome, ChoiceTiming, TradeOff
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One threshold, with an outcome for each seed."""
+    """One threshold: means over the seeds, and their standard errors where there are several.
 
-    outcomes: tuple[ChoiceOutcome, ...]
+    It `counts` if it can be judged: not with all sentences at one depth, nor where no mixture is as fast. It is `above`
+    the mixture by more than one standard error; `above_hindsight` says so of the one that turned out to be best.
+    """
 
-    @property
-    def threshold(self) -> float:
-        return self.outcomes[0].threshold
+    threshold: float
+    seconds: float
+    bleu: float
+    bleu_standard_error: float | None
+    chrf: float
+    mixture_bleu: float | None
+    difference: float | None  # to the mixture, each seed at its own time
+    standard_error: float | None
+    counts: bool
+    above: bool
+    above_hindsight: bool | None
+    note: str
+    shares: tuple[float, ...]
+    seeds: tuple[ChoiceOutcome, ...]
 
-    @property
-    def seconds(self) -> float:
-        return fmean(one.seconds for one in self.outcomes)
-
-    @property
-    def bleu(self) -> float:
-        return fmean(one.bleu for one in self.outcomes)
-
-    @property
-    def chrf(self) -> float:
-        return fmean(one.chrf for one in self.outcomes)
-
-    @property
-    def share_k(self) -> tuple[float, ...]:
-        return tuple(map(fmean, zip(*(one.share_k for one in self.outcomes), strict=True)))
-
-    @property
-    def bleu_error(self) -> float | None:
-        return _standard_error([one.bleu for one in self.outcomes])
-
-    @property
-    def mixture(self) -> float | None:
-        found = [one.mixture for one in self.outcomes if one.mixture is not None]
-        return fmean(found) if len(found) == len(self.outcomes) else None
-
-    @property
-    def difference(self) -> float | None:
-        """To the mixture, each seed at its own time."""
-        return None if self.mixture is None else self.bleu - self.mixture
-
-    @property
-    def error(self) -> float | None:
-        """The standard error of the difference, over the seeds and over the test sentences, which all seeds share; None
-        if neither is known."""
-        found = [one.difference for one in self.outcomes if one.difference is not None]
-        if len(found) < len(self.outcomes):
-            return None
-        of_sentences = [one.sentence_error for one in self.outcomes if one.sentence_error is not None]
-        known = [_standard_error(found), fmean(of_sentences) if of_sentences else None]
-        return math.hypot(*(one for one in known if one is not None)) if any(one is not None for one in known) else None
-
-    @property
-    def is_above_hindsight(self) -> bool:
-        """Also above the mixture that turned out to be best."""
-        found = [one.bleu - one.hindsight for one in self.outcomes if one.hindsight is not None]
-        return self.is_above and len(found) == len(self.outcomes) and fmean(found) > (self.error or 0.0)
-
-    @property
-    def counts(self) -> bool:
-        """Whether it can be judged: not with all sentences at one depth, nor where no mixture is as fast."""
-        return self.difference is not None and not all(one.at_one_depth for one in self.outcomes)
-
-    @property
-    def is_above(self) -> bool:
-        """By more than one standard error."""
-        slowest = any(one.is_slowest for one in self.outcomes)  # a mixture would have that time left over
-        return self.counts and not slowest and self.difference is not None and self.difference > (self.error or 0.0)
-
-    @property
-    def note(self) -> str:
-        if all(one.at_one_depth for one in self.outcomes):
-            return "all sentences at one depth: no choice"
-        if self.difference is None:
-            return "faster than any fixed depth: no mixture to compare with"
-        if any(one.is_slowest for one in self.outcomes):
-            return "slower than any fixed depth"
-        return ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "threshold": self.threshold,
-            "seconds": self.seconds,
-            "bleu": self.bleu,
-            "bleu_standard_error": self.bleu_error,
-            "chrf": self.chrf,
-            "mixture_bleu": self.mixture,
-            "difference": self.difference,
-            "standard_error": self.error,
-            "above": self.is_above,
-            "counts": self.counts,
-            "note": self.note,
-            "shares": list(self.share_k),
-            "seeds": [asdict(one) for one in self.outcomes],
-        }
+    @classmethod
+    def over(cls, seeds: tuple[ChoiceOutcome, ...]) -> "CurvePoint":
+        bleu = [one.bleu for one in seeds]
+        mixture = _if_all(one.mixture for one in seeds)
+        difference = fmean(bleu) - fmean(mixture) if mixture else None
+        error = _over_both(
+            _standard_error(_if_all(one.difference for one in seeds)), [one.sentence_error for one in seeds]
+        )
+        at_one_depth, slowest = all(one.at_one_depth for one in seeds), any(one.is_slowest for one in seeds)
+        counts = difference is not None and not at_one_depth
+        above = counts and not slowest and difference is not None and difference > (error or 0.0)
+        hindsight = _if_all(None if one.hindsight is None else one.bleu - one.hindsight for one in seeds)
+        note = "slower than any fixed depth" if slowest else ""
+        if difference is None:
+            note = "faster than any fixed depth: no mixture to compare with"
+        return cls(
+            threshold=seeds[0].threshold,
+            seconds=fmean(one.seconds for one in seeds),
+            bleu=fmean(bleu),
+            bleu_standard_error=_standard_error(bleu),
+            chrf=fmean(one.chrf for one in seeds),
+            mixture_bleu=fmean(mixture) if mixture else None,
+            difference=difference,
+            standard_error=error,
+            counts=counts,
+            above=above,
+            above_hindsight=above and fmean(hindsight) > (error or 0.0) if hindsight else None,
+            note="all sentences at one depth: no choice" if at_one_depth else note,
+            shares=tuple(map(fmean, zip(*(one.share_k for one in seeds), strict=True))),
+            seeds=seeds,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,16 +79,16 @@ class SelectorCurve:
     @classmethod
     def from_seeds(cls, kind: str, seeds: Sequence[Sequence[ChoiceOutcome]], overhead: float) -> "SelectorCurve":
         """From the outcomes of each seed, all at the same thresholds. Those that choose alike count once."""
-        points = [CurvePoint(outcomes) for outcomes in zip(*seeds, strict=True)]
+        points = [CurvePoint.over(outcomes) for outcomes in zip(*seeds, strict=True)]
         points.sort(key=lambda point: (point.threshold != PAPER_THRESHOLD, point.threshold))
         different: dict[object, CurvePoint] = {}
         for point in points:
-            different.setdefault(tuple((one.seconds, one.bleu, one.share_k) for one in point.outcomes), point)
+            different.setdefault(tuple((one.seconds, one.bleu, one.share_k) for one in point.seeds), point)
         return cls(kind, tuple(sorted(different.values(), key=lambda point: -point.seconds)), overhead)
 
     @property
     def seeds(self) -> int:
-        return len(self.points[0].outcomes)
+        return len(self.points[0].seeds)
 
     @property
     def counting(self) -> list[CurvePoint]:
@@ -136,7 +96,12 @@ class SelectorCurve:
 
     @property
     def above(self) -> list[CurvePoint]:
-        return [point for point in self.points if point.is_above]
+        return [point for point in self.points if point.above]
+
+    @property
+    def surely_above(self) -> int:
+        """How many points are above, also with hindsight where that is known."""
+        return sum(point.above_hindsight is not False for point in self.above)
 
     @property
     def mean_difference(self) -> float:
@@ -144,45 +109,46 @@ class SelectorCurve:
         found = [point.difference for point in self.counting if point.difference is not None]
         return fmean(found) if found else -math.inf
 
+    def count(self, by: str = "", hindsight: str = "with hindsight") -> str:
+        """How many points are above; in brackets, those that are above the best mixture with hindsight as well."""
+        known = bool(self.above) and all(point.above_hindsight is not None for point in self.above)
+        brackets = f" ({self.surely_above} {hindsight})" if known else ""
+        return f"{len(self.above)} of {len(self.counting)} points{by}{brackets}"
+
     @property
     def verdict(self) -> str:
         if not self.counting:
             return "not to be judged: at every threshold all sentences are at one depth or no mixture is as fast"
-        of_seeds = [f"{self.seeds} seeds"] if self.seeds > 1 else []
-        with_error = any(one.sentence_error is not None for point in self.counting for one in point.outcomes)
-        over = " and ".join([*(["sentences"] if with_error else []), *of_seeds])
-        by = ", ".join(
-            [
-                *([f"by more than one standard error over {over}"] if over else []),
-                *([] if of_seeds else ["with a single seed"]),
-            ]
-        )
-        verdict = f"above the random mixture at {len(self.above)} of {len(self.counting)} points {by}"
-        if self.above and all(one.hindsight is not None for point in self.above for one in point.outcomes):
-            surely = sum(point.is_above_hindsight for point in self.above)
-            verdict += f" ({surely} of them above the best with hindsight, too)"
+        of_sentences = any(one.sentence_error is not None for point in self.counting for one in point.seeds)
+        of_seeds = f"{self.seeds} seeds" if self.seeds > 1 else ""
+        over = " and ".join(filter(None, ["sentences" if of_sentences else "", of_seeds]))
+        by = f" by more than one standard error over {over}" if over else ""
+        by += "" if of_seeds else "," * bool(over) + " with a single seed"
         left_out = len(self.points) - len(self.counting)
-        return verdict + (f"; {left_out} more cannot be judged" if left_out else "")
+        return (
+            f"above the random mixture at {self.count(by, 'of them above the best with hindsight, too')}"
+            f"{f'; {left_out} more cannot be judged' if left_out else ''}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "verdict": self.verdict,
             "seconds_to_choose": self.overhead,
-            "points": [point.to_json() for point in self.points],
+            "points": [asdict(point) for point in self.points],
         }
 
 
 def overall_verdict(saved: SelectorCurve, others: Sequence[SelectorCurve] = ()) -> str:
     """Whether choosing is worth it, in a sentence or two: by the selector that is saved, and what the others did."""
-    found = f"by {saved.kind}, which was saved, above the random mixture at {_count(saved)}"
-    if not _surely_above(saved):
+    found = f"by {saved.kind}, which was saved, above the random mixture at {saved.count()}"
+    if not saved.surely_above:
         verdict = f"Choosing is not worth it here, a fixed depth or a random mixture of depths is as good: {found}"
     else:
         whole = len(saved.above) == len(saved.counting)
         surely = "" if saved.seeds > 1 else ", though a single seed cannot say how surely"
         verdict = f"Choosing is worth it{'' if whole else ' in part'}: {found}{surely}"
-    return "; ".join([verdict, *(f"by {curve.kind} at {_count(curve)}" for curve in others)]) + "."
+    return "; ".join([verdict, *(f"by {curve.kind} at {curve.count()}" for curve in others)]) + "."
 
 
 @dataclass(frozen=True)
@@ -217,14 +183,6 @@ class TradeoffResult:
     fine_tuned_on: str = ""
 
     @property
-    def rows(self) -> list[int]:
-        return sorted({one.encoder_layers for one in self.fixed})
-
-    @property
-    def columns(self) -> list[int]:
-        return sorted({one.decoder_layers for one in self.fixed})
-
-    @property
     def saved(self) -> SelectorCurve:
         return next(curve for curve in self.curves if curve.kind == self.saved_kind)
 
@@ -236,11 +194,13 @@ class TradeoffResult:
     def verdict(self) -> str:
         return overall_verdict(self.saved, [curve for curve in self.curves if curve.kind != self.saved_kind])
 
-    def share_at(self, outcome: ChoiceOutcome, n: int, m: int) -> float | None:
-        """Of the sentences; None where there is no such depth."""
-        there = zip(self.fixed, outcome.share_k, strict=True)
-        shares = [share for one, share in there if (one.encoder_layers, one.decoder_layers) == (n, m)]
-        return sum(shares) if shares else None
+    def percentages(self, outcome: ChoiceOutcome) -> dict[tuple[int, int], float]:
+        """Of the sentences that are at n and m layers."""
+        found: dict[tuple[int, int], float] = {}
+        for one, share in zip(self.fixed, outcome.share_k, strict=True):
+            place = one.encoder_layers, one.decoder_layers
+            found[place] = found.get(place, 0.0) + 100 * share
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -250,7 +210,7 @@ class TradeoffResult:
             "fine_tuned_on": self.fine_tuned_on,
             "verdict": self.verdict,
             "saved": {"kind": self.saved_kind, "threshold": self.threshold, **asdict(self.chosen)},
-            "timing": {**asdict(self.timing), "ratio": self.timing.ratio, "overhead": self.timing.overhead},
+            "timing": with_figures(self.timing, "ratio", "overhead"),
             "deepest": self.deepest,
             "depths": [asdict(one) for one in self.fixed],
             "mixture": [{"seconds": seconds, "bleu": bleu} for seconds, bleu in self.mixture],
@@ -267,21 +227,17 @@ def fixed_depths(tradeoff: TradeOff, layers: Sequence[tuple[int, int]]) -> tuple
     return tuple(FixedDepth(name, *sizes, *three) for name, sizes, three in named)
 
 
-def _surely_above(curve: SelectorCurve) -> int:
-    """How many points are above, also with hindsight where that is known."""
-    return sum(point.is_above_hindsight if _has_hindsight(point) else True for point in curve.above)
+def _if_all(values: Iterable[float | None]) -> list[float]:
+    """The values, or nothing if one is missing."""
+    found = list(values)
+    return [] if None in found else [value for value in found if value is not None]
 
 
-def _has_hindsight(point: CurvePoint) -> bool:
-    return all(one.hindsight is not None for one in point.outcomes)
-
-
-def _count(curve: SelectorCurve) -> str:
-    """How many points are above; in brackets, those that are above the best mixture with hindsight as well."""
-    known = curve.above and all(map(_has_hindsight, curve.above))
-    return f"{len(curve.above)} of {len(curve.counting)} points" + (
-        f" ({_surely_above(curve)} with hindsight)" if known else ""
-    )
+def _over_both(of_seeds: float | None, of_sentences: Iterable[float | None]) -> float | None:
+    """The standard error over the seeds and over the test sentences, which all seeds share; None if neither is known."""
+    known = _if_all(of_sentences)
+    errors = [one for one in (of_seeds, fmean(known) if known else None) if one is not None]
+    return math.hypot(*errors) if errors else None
 
 
 def _standard_error(values: Sequence[float]) -> float | None:

@@ -80,12 +80,8 @@ def training_report(runs: Sequence[TrainingRun]) -> Report:
         figure = chart.make(runs)
         if figure is not None:
             sections += [Heading(chart.heading), replace(figure, caption=chart.caption)]
-    date = now()
-    terms = [
-        ("from", "log.jsonl of each run, in which are all these figures"),
-        ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
-        ("date", date),
-    ]
+    date, numbers = now(), ", ".join(f"{name} {number}" for name, number in versions().items())
+    terms = {"from": "log.jsonl of each run, in which are all these figures", "versions": numbers, "date": date}
     sections += [Heading("How this was made"), Terms(terms)]
     data = {"runs": [dict(zip(headers, row, strict=True)) for row in rows]}
     return Report(f"Training: {', '.join(run.label for run in runs)}", sections, data, lead=f"as of {date[:10]}")

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +15,8 @@ from anydepth.errors import UserError
 
 LOG = "log.jsonl"
 FINISHED = "finished.json"
+MOMENTS = (0.02, 0.06, 0.25, 0.5, 1.0)  # of the training, those of the Figure 7 of Li et al. 2020
+WITHOUT_PAIRS = "all"  # the name in the log where there is one language pair
 Record = dict[str, Any]
 Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
@@ -50,11 +53,17 @@ class LayersOverSteps:
     def layers(self) -> int:
         return len(self.grid)
 
-    def thinned(self, most: int, mean: Callable[[Grid], Grid]) -> "LayersOverSteps":
-        """At most so many steps: neighbours are taken together, and stand at the last of them."""
+    def thinned(self, most: int, *, geometric: bool = False) -> "LayersOverSteps":
+        """At most so many steps: neighbours give their mean, and stand at the last of them.
+
+        Of a geometric mean, what is no positive number does not count.
+        """
         groups = np.array_split(np.arange(len(self.steps)), min(most, len(self.steps)))
-        columns = [mean(self.grid[:, group]) for group in groups]
-        return LayersOverSteps([self.steps[group[-1]] for group in groups], np.stack(columns, axis=1))
+        grid = np.log(np.where(self.grid > 0, self.grid, np.nan)) if geometric else self.grid
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a row without values has no mean: NaN
+            means = np.stack([np.nanmean(grid[:, group], axis=1) for group in groups], axis=1)
+        return LayersOverSteps([self.steps[group[-1]] for group in groups], np.exp(means) if geometric else means)
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,30 @@ class TrainingRun:
         means = [np.mean(list(gates(record, "samples", side).values()), axis=0) for record in records]
         return LayersOverSteps.of([(record["step"], mean) for record, mean in zip(records, means, strict=True)])
 
+    def pairs(self, side: str) -> int:
+        return len(gates(self.with_gates(side)[-1], "samples", side))
+
+    def last_gates(self, side: str) -> dict[str, dict[str, list[float]]]:
+        """Samples and probabilities of each layer, by language pair, with how many are selected in brackets."""
+        last = self.with_gates(side)[-1]
+        step, selected = f"step {last['step']:,}", _mapping(last, "layers_selected", side)
+        probability = {
+            f"{pair} ({selected[pair]})" if pair in selected else pair: row
+            for pair, row in gates(last, "probability", side).items()
+        }
+        return {f"sample z, {step}": gates(last, "samples", side), f"probability, {step}": probability}
+
+    def history(self, side: str) -> list[tuple[str, list[float]]]:
+        """Samples at a few moments, a row for each pair; of many pairs, only the first of each moment has a name."""
+        named = []
+        for record in moments(self.with_gates(side)):
+            rows = gates(record, "samples", side)
+            for place, (pair, row) in enumerate(rows.items()):
+                step = f"step {record['step']:,}" if place == 0 else ""
+                name = "" if pair == WITHOUT_PAIRS or len(rows) > 4 else pair
+                named.append((f"{step}  {name}".strip(), row))
+        return named
+
 
 def read_log(run: Path) -> list[Record]:
     """The records in order. The last line may be torn: a run may be writing it, or have been killed over it."""
@@ -157,7 +190,7 @@ def read_log(run: Path) -> list[Record]:
     lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
     records = []
     for number, line in enumerate(lines, 1):
-        if math.isfinite(step_of(line)):
+        if math.isfinite(read_step(line)):
             records.append(json.loads(line))
         elif number < len(lines):
             raise UserError(f"{path} is damaged in line {number}: that is no record of a run; remove the line")
@@ -171,7 +204,7 @@ def _is_foreign(run: Path) -> bool:
     return text[: len(start)] != start[: len(text)]
 
 
-def step_of(line: str) -> float:
+def read_step(line: str) -> float:
     """Infinite for what is no record, such as a torn last line."""
     try:
         return float(json.loads(line)["step"])
@@ -195,6 +228,13 @@ def read_run(label: str, run: Path) -> TrainingRun:
     raise UserError(f"{run / LOG} has no record of training yet: {advice}")
 
 
+def moments(records: Sequence[Record]) -> list[Record]:
+    """A few of them, more at the beginning, the last one always."""
+    last = records[-1]["step"]
+    nearest = [min(records, key=lambda record: abs(record["step"] - share * last)) for share in MOMENTS]
+    return list({record["step"]: record for record in nearest}.values())
+
+
 def in_order(sides: Iterable[str]) -> list[str]:
     """Each once, in the order in which data flows."""
     return sorted(dict.fromkeys(sides), key=lambda side: side == "decoder")
@@ -203,10 +243,6 @@ def in_order(sides: Iterable[str]) -> list[str]:
 def gates(record: Record, kind: str, side: str) -> dict[str, list[float]]:
     """The samples or probabilities of each layer, by language pair."""
     return {pair: [_number(value) for value in values] for pair, values in _mapping(record, kind, side).items()}
-
-
-def selected_layers(record: Record, side: str) -> dict[str, int]:
-    return _mapping(record, "layers_selected", side)
 
 
 def _mapping(record: Record, *keys: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from anydepth.evaluate.figures import INK, LINE, PAPER, SERIES, outlined, with_tip
-from anydepth.evaluate.report import Column, Figure, Report, Row, Table, Text
+from anydepth.evaluate.report import Column, Figure, Report, Text, tabulate
 from anydepth.word_depths.table import WordDepths
 
 EXAMPLES = 6
@@ -63,20 +63,16 @@ def word_depths_report(depths: WordDepths, words: Mapping[str, int]) -> Report:
     """Of a table of depths and the words of a text, each with its number of occurrences."""
     rows = depth_rows(depths, words)
     columns = [
-        Column("depth"),
-        Column("words", format=","),
-        Column("occurrences", format=","),
-        Column("share", format=".1%"),
-        Column("examples", align="left"),
+        Column("depth", lambda row: str(row.depth)),
+        Column("words", lambda row: len(row.words), ","),
+        Column("occurrences", lambda row: row.occurrences, ","),
+        Column("share", lambda row: row.share, ".1%"),
+        Column("examples", lambda row: ", ".join(row.examples), align="left"),
     ]
-    cells = [Row([str(row.depth), len(row.words), row.occurrences, row.share, ", ".join(row.examples)]) for row in rows]
     mean = Text(f"mean depth by occurrence: {mean_depth(rows):.2f} of {len(rows)}")
     title = f"How deep words go, {MADE[depths.kind]}"
-    return Report(title, [Table(columns, cells), mean, _figure(title, depths, words, rows)], _data(rows))
-
-
-def _data(rows: Sequence[DepthRow]) -> dict[str, Any]:
-    return {"mean_depth": mean_depth(rows), "depths": [asdict(row) for row in rows]}
+    data = {"mean_depth": mean_depth(rows), "depths": [asdict(row) for row in rows]}
+    return Report(title, [tabulate(columns, rows), mean, _figure(title, depths, words, rows)], data)
 
 
 def _figure(title: str, depths: WordDepths, words: Mapping[str, int], rows: Sequence[DepthRow]) -> Figure:

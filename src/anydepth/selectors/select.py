@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate, spread
 from anydepth.evaluate.every_depth import EveryDepth, split_by_source, split_rows, take_rows
-from anydepth.evaluate.experiment import Conditions
+from anydepth.evaluate.experiment import Conditions, RunOptions
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.render import write_report
 from anydepth.evaluate.report import Report
@@ -188,17 +188,7 @@ class SelectorRun:
         quality = score(sample.references[:1], sample.references[:1])
         return TradeoffResult(
             label=label,
-            conditions=Conditions.here(
-                [translator],
-                sample.sources,
-                sample.name,
-                sample.reference_name,
-                beam=self.options.beam,
-                batch_size=self.options.batch_size,
-                length_penalty=0.6,
-                cut_long=False,
-                repeats=1,
-            ),
+            conditions=Conditions.here([translator], len(sample), _run_options(sample, self.options)),
             sizes=sizes,
             fixed=fixed_depths(tradeoff, [(len(sub.encoder), len(sub.decoder)) for sub in depths]),
             deepest=translator.menu.deepest.name,
@@ -249,13 +239,15 @@ def find_or_measure(translator: Translator, sample: ParallelText, options: Selec
         translator,
         [sample.sources[i] for i in chosen],
         [sample.references[i] for i in chosen],
-        beam=beam,
-        batch_size=options.batch_size,
-        source_name=sample.name,
-        reference_name=sample.reference_name,
+        _run_options(sample, options),
     )
     log.info(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
     return calibration
+
+
+def _run_options(sample: Sample, options: SelectOptions) -> RunOptions:
+    named = RunOptions(source_name=sample.name, reference_name=sample.reference_name)
+    return replace(named, beam=options.beam, batch_size=options.batch_size)
 
 
 def _without_held_out(dev: EveryDepth, parts: dict[str, EveryDepth]) -> EveryDepth:

@@ -15,7 +15,7 @@ from tensorboardX import SummaryWriter
 from torch import nn
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import LOG, step_of
+from anydepth.evaluate.training_run import LOG, read_step
 from anydepth.files import write_atomically
 from anydepth.model.stack import Stack
 from anydepth.objectives.base import Loss
@@ -38,7 +38,7 @@ class RunLog:
     def _forget_after(self, step: int) -> None:
         """Drop what a killed process logged after its last checkpoint; these steps will run again."""
         if self._path.exists():
-            kept = [line for line in self._path.read_text("utf-8", "replace").splitlines() if step_of(line) <= step]
+            kept = [line for line in self._path.read_text("utf-8", "replace").splitlines() if read_step(line) <= step]
             write_atomically(self._path, "".join(line + "\n" for line in kept))
 
     def write(self, kind: str, step: int, **values: Any) -> None:

@@ -14,7 +14,7 @@ from anydepth.data import Batch, Tokenizer
 from anydepth.data.corpus import Pair
 from anydepth.depth import DepthMenu
 from anydepth.evaluate.metrics import score
-from anydepth.evaluate.perplexity import accuracy_of, mean_nll, perplexity_of
+from anydepth.evaluate.perplexity import mean_accuracy, mean_nll, to_perplexity
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.word_depths.table import TokenDepths
@@ -106,7 +106,7 @@ class MaskedValidator(TranslationValidator):
 
     def _measure(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, ByDepth]:
         nll = {depth: mean_nll(model, menu[depth].subnetwork, held_out.batches) for depth in self.depths}
-        perplexity = {depth: round(perplexity_of(value), DIGITS["perplexity"]) for depth, value in nll.items()}
+        perplexity = {depth: round(to_perplexity(value), DIGITS["perplexity"]) for depth, value in nll.items()}
         return {"perplexity": perplexity, "nll": {depth: round(value, DIGITS["nll"]) for depth, value in nll.items()}}
 
 
@@ -119,7 +119,7 @@ class ClassValidator(TranslationValidator):
         result: dict[str, ByDepth] = {"accuracy": {}, "nll": {}}
         for depth in self.depths:
             sub = menu[depth].subnetwork
-            result["accuracy"][depth] = round(100 * accuracy_of(model, sub, held_out.batches), DIGITS["accuracy"])
+            result["accuracy"][depth] = round(100 * mean_accuracy(model, sub, held_out.batches), DIGITS["accuracy"])
             result["nll"][depth] = round(mean_nll(model, sub, held_out.batches), DIGITS["nll"])
         return result
 
