@@ -73,7 +73,7 @@ def paired_bootstrap(
 
 def sentence_error(one_ns: Floats, other_ns: Floats, *, samples: int = 500, seed: int = 1) -> float:
     """The standard deviation, over resampled sentences, of the difference in BLEU between two sets of statistics."""
-    resampled_r2 = bleu_of_sums(_resampled_sums(np.stack([one_ns, other_ns], axis=1), samples, seed))
+    resampled_r2 = corpus_bleu(_resampled_sums(np.stack([one_ns, other_ns], axis=1), samples, seed))
     return float((resampled_r2[:, 0] - resampled_r2[:, 1]).std())
 
 

@@ -234,7 +234,7 @@ def _if_all(values: Iterable[float | None]) -> list[float]:
 
 
 def _over_both(of_seeds: float | None, of_sentences: Iterable[float | None]) -> float | None:
-    """The standard error over the seeds and over the test sentences, which all seeds share; None if neither is known."""
+    """The standard error over the seeds and over the sentences, which all seeds share; None if neither is known."""
     known = _if_all(of_sentences)
     errors = [one for one in (of_seeds, fmean(known) if known else None) if one is not None]
     return math.hypot(*errors) if errors else None

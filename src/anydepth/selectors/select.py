@@ -245,7 +245,7 @@ def find_or_measure(translator: Translator, sample: ParallelText, options: Selec
     return calibration
 
 
-def _run_options(sample: Sample, options: SelectOptions) -> RunOptions:
+def _run_options(sample: ParallelText, options: SelectOptions) -> RunOptions:
     named = RunOptions(source_name=sample.name, reference_name=sample.reference_name)
     return replace(named, beam=options.beam, batch_size=options.batch_size)
 
