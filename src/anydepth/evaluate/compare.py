@@ -160,8 +160,7 @@ def compare_systems(
     if len(families) < 2:
         raise UserError("nothing to compare: give two or more systems")
     check_paired(sources, references)
-    members = [member for members in families.values() for member in members]
-    conditions = Conditions.here(members, len(sources), replace(options, repeats=1))
+    conditions = Conditions.here(families, len(sources), replace(options, repeats=1))
     candidates = _candidates(families, depth, sources, options)
     everyone = [one for members in candidates.values() for one in members]
     outputs = _outputs(everyone, sources, kept or KeptOutputs(), options)

@@ -122,10 +122,14 @@ class Conditions(Environment):
 
     @classmethod
     def here(
-        cls, translators: Iterable[Translator], lines: int, options: RunOptions, forced: str | None = None
+        cls,
+        families: Mapping[str, Sequence[Translator]],
+        lines: int,
+        options: RunOptions,
+        forced: str | None = None,
     ) -> "Conditions":
         """On this machine, now."""
-        every = list(translators)
+        every = [one for members in families.values() for one in members]
         return cls(
             source_file=Path(options.source_name).name,
             reference_file=Path(options.reference_name).name,

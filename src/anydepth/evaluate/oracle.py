@@ -190,8 +190,7 @@ def oracle(
     """
     options = options or RunOptions()
     families = make_families(translators)
-    everyone = [member for members in families.values() for member in members]
-    conditions = Conditions.here(everyone, len(sources), options)
+    conditions = Conditions.here(families, len(sources), options)
     models = []
     for label, members in families.items():
         table = translate_every_depth(members, sources, references, options, label)

@@ -221,8 +221,7 @@ def sweep(
     families = make_families(translators, force)
     check_paired(sources, references)
     runs = make_runs(families, depths)
-    members = [member for members in families.values() for member in members]
-    conditions = Conditions.here(members, len(sources), options, force)
+    conditions = Conditions.here(families, len(sources), options, force)
     conditions = replace(conditions, other_load=_time(runs, sources, options))
     models = tuple(
         ModelSweep(label, tuple(_score(run, references) for run in runs if run.label == label)) for label in families

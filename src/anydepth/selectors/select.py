@@ -188,7 +188,7 @@ class SelectorRun:
         quality = score(sample.references[:1], sample.references[:1])
         return TradeoffResult(
             label=label,
-            conditions=Conditions.here([translator], len(sample), _run_options(sample, self.options)),
+            conditions=Conditions.here({label: [translator]}, len(sample), _run_options(sample, self.options)),
             sizes=sizes,
             fixed=fixed_depths(tradeoff, [(len(sub.encoder), len(sub.decoder)) for sub in depths]),
             deepest=translator.menu.deepest.name,
