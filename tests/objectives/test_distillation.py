@@ -181,18 +181,14 @@ def test_self_distillation_of_all_exits_equals_the_double_loop(batch, sides, wei
     assert model.training
 
 
-@pytest.mark.parametrize(
-    ("weights", "sides", "exits"),
-    [(weights, sides, "one") for weights in ("linear", "deepest") for sides in ("encoder", "decoder")]
-    + [("deepest", "decoder", "sandwich")],
-)
+@pytest.mark.parametrize(("sides", "exits"), [("encoder", "one"), ("decoder", "one"), ("decoder", "sandwich")])
 @pytest.mark.slow
-def test_sampled_exits_estimate_the_same_without_bias(batch, weights, sides, exits):
+def test_sampled_exits_estimate_the_same_without_bias(batch, sides, exits):
     """Also where what a decoder exit counts depends on the encoder exit that it goes with: `deepest` is no product."""
     model = transformer(DEEP)
     exact, sampled = (
         taught(
-            TiedMultiConfig(name="tied-multi", mode=mode, encoder_exits=exits, weights=weights, deepest_share=0.8),
+            TiedMultiConfig(name="tied-multi", mode=mode, encoder_exits=exits, weights="deepest", deepest_share=0.8),
             DEEP,
             None,
             method="pkd",
