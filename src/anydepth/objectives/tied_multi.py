@@ -92,7 +92,7 @@ class TiedMulti(TranslationObjective):
         row_cr = real_r + batch.target_out.numel() * torch.arange(copies, device=n_cb.device)[:, None]
         of_n = self.weights().sum(axis=1)
         given_nm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_cb.device, torch.float32)
-        weight_mcb = (given_nm[n_cb] * weight_cb[..., None]).permute(2, 0, 1)
+        weight_cbm = given_nm[n_cb] * weight_cb[..., None]
         states_mrd = torch.stack(decoded).flatten(1, 2)
         full_cr = (n_cb == len(encoded) - 1)[:, b_r]
         if self.config.mode == "sampled":
@@ -102,14 +102,18 @@ class TiedMulti(TranslationObjective):
         else:
             m_er = torch.arange(len(decoded), device=n_cb.device).repeat_interleave(copies)[:, None]
             features_erd = model.features(states_mrd[:, row_cr.flatten()]).view(len(m_er), len(real_r), -1)
-            weight_er, full_er = weight_mcb[..., b_r].flatten(0, 1) / len(real_r), full_cr.repeat(len(decoded), 1)
+            weight_er = weight_cbm[:, b_r].permute(2, 0, 1).flatten(0, 1) / len(real_r)
+            full_er = full_cr.repeat(len(decoded), 1)
         return ForwardOutputs(
             real_r,
             features_erd,
             weight_er,
             (full_er, m_er == len(decoded) - 1),
             [StackOutputs(encoded.first(depth), (float(share),)) for depth, share in enumerate(of_n, 1)],
-            [StackOutputs(decoded.first(depth), (1.0,) * copies, one_cb) for depth, one_cb in enumerate(weight_mcb, 1)],
+            [
+                StackOutputs(decoded.first(depth), (1.0,) * copies, one_cb)
+                for depth, one_cb in enumerate(weight_cbm.unbind(2), 1)
+            ],
             (range(len(encoded)), range(len(decoded))),
         )
 
