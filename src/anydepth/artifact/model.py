@@ -146,7 +146,8 @@ def save(
         if token_depths is not None:
             token_depths.table.save(temporary / WORD_DEPTHS)
             rule = token_depths
-            words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}}
+            unseen = {} if rule.unseen == "deepest" else {"unseen": rule.unseen}
+            words = {"words": {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_, **unseen}}
         record = {
             "format": format_of(config, named_pairs, bool(labels) or token_depths is not None),
             "model": without_defaults(config),
@@ -242,7 +243,8 @@ def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer
     if config.words is None:
         return None
     rule = config.words
-    found = TokenDepths(WordDepths.load(folder / WORD_DEPTHS), tokenizer, rule.special, rule.scale, rule.lambda_)
+    table = WordDepths.load(folder / WORD_DEPTHS)
+    found = TokenDepths(table, tokenizer, rule.special, rule.scale, rule.lambda_, rule.unseen)
     found.check_layers(config.model.encoder_layers)
     return found
 
