@@ -49,8 +49,7 @@ class SubwordIndex:
         new_bs = ~self.met_v[ids_bs]
         for token in np.unique(ids_bs[new_bs]).tolist():
             self._meet(token)
-        readable: Bools = self.plain_v[ids_bs].all(1)
-        return readable
+        return np.array(self.plain_v[ids_bs].all(1), bool)
 
     def _meet(self, token: int) -> None:
         text, again = self._tokenizer.surfaces([token, token])

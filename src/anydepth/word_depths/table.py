@@ -359,7 +359,7 @@ class TokenDepths:
 
     def to_bytes(self) -> bytes:
         """All that decides the depths, except the tokenizer."""
-        rule = {"special": self.special, "scale": self.scale, "lambda": self.lambda_}
+        rule: dict[str, Any] = {"special": self.special, "scale": self.scale, "lambda": self.lambda_}
         if self.unseen != "deepest":
             rule["unseen"] = self.unseen
         return json.dumps([self.table.to_json(), rule], sort_keys=True).encode()
