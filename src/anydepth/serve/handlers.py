@@ -20,6 +20,7 @@ from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
 from anydepth.infer.classifier import Classification, Classifier, ExplainedWord
+from anydepth.infer.classifier_budget import make_budget, time_depths
 from anydepth.infer.translator import Translator
 from anydepth.serve.depths import Depths
 from anydepth.serve.monitoring import FAILURE, Metrics
@@ -27,12 +28,14 @@ from anydepth.serve.queue import JsonLinesResponse, Queue, wait_for_all
 from anydepth.serve.schemas import (
     AnswerTimeoutError,
     ApiError,
+    ClassifyRequest,
     Settings,
     read_alternatives,
     read_flag,
     read_number,
     read_text,
     read_texts,
+    refuse_unknown,
 )
 from anydepth.serve.segments import Segment, split
 from anydepth.serve.workers import BatchKey
@@ -277,33 +280,51 @@ class TranslationHandler:
 class ClassificationHandler:
     def __init__(self, classifier: Classifier, settings: Settings) -> None:
         self.classifier, self.settings = classifier, settings
-        classifier.menu[settings.depth]  # refuses a depth that is not there
+        classifier.check(settings.depth)  # refuses a depth that is not there
+        self._costs = time_depths(classifier, batch_size=1)  # and the first run of each depth, which is slow, is over
         if settings.budget is not None:
-            raise UserError("a budget is for models that translate; this one classifies: leave it out")
-        for name in classifier.menu.names:
-            classifier.classify(["."], depth=name)  # the first run is slow
+            self._within(settings.budget, ["."])
 
     def attach(self, queue: Queue, metrics: Metrics) -> None:
         self.queue, self.metrics = queue, metrics
 
     async def classify(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
+        refuse_unknown(fields, ClassifyRequest)
         texts, as_list = read_texts(fields, self.settings.limits)
-        depth = read_text(fields, "depth") or self.settings.depth
-        scale = read_number(fields, "scale", positive=True)
         try:
-            entry = self.classifier.menu[depth]
-            self.classifier.check_scale(entry.name, scale)
+            key = self._key(fields, texts)
         except UserError as error:
             raise ApiError(400, f"Invalid request: {error}") from error
         self.queue.check_room(len(texts))
-        results = self.queue.add(BatchKey(entry.name, words=read_flag(fields, "words"), scale=scale), texts)
+        results = self.queue.add(key, texts)
         characters = sum(map(len, texts))
         self.metrics.characters.inc(characters)
-        request.state.log |= {"texts": len(texts), "characters": characters, "depth": entry.name}
+        request.state.log |= {"texts": len(texts), "characters": characters, "depth": key.depth}
         found = await wait_for_all(results, request, self.settings.limits.seconds, self.metrics)
         answers = [self._answer(text, *one) for text, one in zip(texts, found, strict=True)]
-        common = {"depth": entry.name, "milliseconds": _milliseconds_since(began)}
+        common = {"depth": key.depth, "milliseconds": _milliseconds_since(began)}
         return {"results": answers, **common} if as_list else {**answers[0], **common}
+
+    def _key(self, fields: dict[str, Any], texts: Sequence[str]) -> BatchKey:
+        """How the texts are to be classified. Without a depth, a budget and an exit the server's settings count."""
+        depth, budget = read_text(fields, "depth"), read_number(fields, "budget_ms", positive=True)
+        scale, lambda_ = read_number(fields, "scale", positive=True), read_number(fields, "lambda")
+        exit_rule = read_text(fields, "exit")
+        if budget is not None and (depth is not None or exit_rule is not None):
+            raise UserError(f"budget_ms and {'exit' if depth is None else 'depth'} both choose the depth: give one")
+        seconds = None if budget is None else budget / 1000
+        if depth is None and seconds is None and exit_rule is None:
+            depth, seconds = self.settings.depth, self.settings.budget
+        if seconds is not None:
+            depth = self._within(seconds, texts)
+        name = self.classifier.check(depth, scale, lambda_, exit_rule)
+        words = read_flag(fields, "words")
+        return BatchKey(name, words=words, scale=scale, lambda_=lambda_, exit_rule=exit_rule)
+
+    def _within(self, seconds: float, texts: Sequence[str]) -> str:
+        """The best depth for all of the texts."""
+        selector = make_budget(seconds, self._costs, self.classifier.menu)
+        return selector.choose(self.classifier.read(texts))[0]
 
     def _answer(self, text: str, found: Classification, words: list[ExplainedWord] | None) -> dict[str, Any]:
         answer: dict[str, Any] = {

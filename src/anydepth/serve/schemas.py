@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -113,11 +114,18 @@ class TranslateRequest(StreamRequest):
 
 
 class ClassifyRequest(BaseModel):
-    model_config = ConfigDict(json_schema_extra={"example": {"q": "a truly terrible thriller", "words": True}})
+    """A field that is not here is refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"q": "a truly terrible thriller", "words": True}}
+    )
 
     q: str | list[str] = Field(description="A text, or several.")
     depth: str | None = Field(None, description="Such as 6-0; by default that of the model.")
+    budget_ms: float | None = Field(None, gt=0, description="The best depth within this time per text.")
+    exit: str | None = Field(None, description="confidence:0.9 or patience:2: texts leave early, at a sure exit.")
     scale: float | None = Field(None, gt=0, description="Where each word has its own depth: all deeper or shallower.")
+    lambda_: float | None = Field(None, alias="lambda", description="The same, for depths from reconstruction.")
     words: bool = Field(False, description="Give the depth of each word.")
     api_key: str | None = None
 
@@ -186,6 +194,16 @@ async def _parse_form(request: Request, body: bytes) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+def refuse_unknown(fields: dict[str, Any], model: type[BaseModel]) -> None:
+    """A field that would have no effect is a mistake."""
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    for name in fields:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ApiError(422, f"Invalid request: there is no {name[:40]} parameter: {advice}")
 
 
 def read_texts(fields: dict[str, Any], limits: Limits) -> tuple[list[str], bool]:
@@ -310,6 +328,7 @@ STATUSES = {
     408: "The client did not send it in time.",
     413: "The body is too large.",
     415: "Neither JSON nor a form.",
+    422: "There is a field that is not known.",
     429: "Too many requests are waiting; Retry-After says when to try again.",
     503: "Not ready in time.",
 }
