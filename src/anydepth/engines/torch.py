@@ -111,8 +111,9 @@ class EarlyExits(TextExits):
         surest_b, class_b = (found.cpu().numpy() for found in torch.softmax(logits_bc.float(), dim=-1).max(-1))
         self._alike_b[there] = np.where(class_b == self._class_b[there], self._alike_b[there] + 1, 1)
         self._class_b[there] = class_b
-        sure: NDArray[np.bool_] = surest_b if self._rule.kind == "confidence" else self._alike_b[there]
-        return np.asarray(sure >= self._rule.value)
+        if self._rule.kind == "confidence":
+            return np.asarray(surest_b >= self._rule.value)
+        return np.asarray(self._alike_b[there] >= self._rule.value)
 
 
 class Encoded(NamedTuple):

@@ -4,7 +4,7 @@ Shapes: w words.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,14 +30,15 @@ class WordCounts:
     occurrences: Counter[str] = field(default_factory=Counter)
 
 
-def count_words(pairs: Iterable[tuple[str, str]]) -> WordCounts:
-    """Count in one pass over (text, label). Memory grows with the vocabulary alone."""
+def count_words(pairs: Iterable[tuple[str, str]], advance: Callable[[int], None] = lambda count: None) -> WordCounts:
+    """Count in one pass over (text, label). Memory grows with the vocabulary alone. `advance` is called for each."""
     counts = WordCounts()
     for text, label in pairs:
         words = split_words(text)
         counts.texts[label] += 1
         counts.occurrences.update(words)
         counts.present.setdefault(label, Counter()).update(set(words))
+        advance(1)
     return counts
 
 
