@@ -71,7 +71,7 @@ class Member:
 
     def load(self, device: str = "cpu") -> Classifier:
         classifier = Classifier.load(self.path, device=device)
-        if self.word_depths is self.special is self.unseen is None:
+        if not any((self.word_depths, self.special, self.unseen)):
             return classifier
         table = None if self.word_depths is None else WordDepths.load(self.word_depths)
         return classifier.with_word_depths(table, special=self.special, unseen=self.unseen)

@@ -295,8 +295,10 @@ def _losses(model: Transformer, rows: Sequence[MaskedRow]) -> Losses:
     wanted_r = torch.tensor([token for row in rows for token in row.wanted], device=device)
     counts_b = torch.tensor([len(row.places) for row in rows])
     states = model.encode(source_bs, model.full, padding_bs if bool(padding_bs.any()) else None)
-    of_layers = [_word_means(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b) for state in states]
-    return np.stack(of_layers, axis=1)
+    losses_bn = np.empty((len(rows), len(states)), np.float32)
+    for layer, state in enumerate(states):
+        losses_bn[:, layer] = _word_means(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b)
+    return losses_bn
 
 
 def _loss(model: Transformer, state_bsd: Tensor, padding_bs: Tensor, rows_r: Tensor, wanted_r: Tensor) -> Tensor:
