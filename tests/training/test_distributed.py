@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RECIPE, TWO_TARGETS, begin_with_data, made_once, run_recipe, load_weights, write_corpus
+from conftest import RECIPE, TWO_TARGETS, begin_with_data, load_weights, made_once, run_recipe, write_corpus
 from labelled_texts import toy_texts, write_labelled
 from made_classifiers import RECIPE as LABELS
 from safetensors.torch import load_file

@@ -66,12 +66,15 @@ class Member:
     path: Path
     test: LabelledTexts
     word_depths: Path | None = None  # instead of its own
+    special: str | None = None  # likewise
+    unseen: str | None = None
 
     def load(self, device: str = "cpu") -> Classifier:
         classifier = Classifier.load(self.path, device=device)
-        if self.word_depths is not None:
-            return classifier.with_word_depths(WordDepths.load(self.word_depths))
-        return classifier
+        if not any((self.word_depths, self.special, self.unseen)):
+            return classifier
+        table = None if self.word_depths is None else WordDepths.load(self.word_depths)
+        return classifier.with_word_depths(table, special=self.special, unseen=self.unseen)
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class EvaluationOptions:
     depth: str | None = None
     scales: tuple[float, ...] = ()
     lambdas: tuple[float, ...] = ()
+    exits: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (1, 16)
     timed: int = 200
     repeats: int = 3
@@ -110,6 +114,7 @@ class TimedSetting:
             depth=setting.depth,
             scale=setting.scale,
             lambda_=setting.lambda_,
+            exit_rule=setting.exit_rule,
             batch_size=batch_size,
             progress=progress,
         )
@@ -322,7 +327,7 @@ def _mistakes(
 
 def _make_static_plan(label: str, members: Sequence[Member], options: EvaluationOptions) -> Plan:
     """Of what others are compared with: at its own depth, whatever theirs is."""
-    plan = _make_plan(label, members, replace(options, depth=None, scales=(), lambdas=()))
+    plan = _make_plan(label, members, replace(options, depth=None, scales=(), lambdas=(), exits=()))
     if plan.is_by_word:
         raise UserError(f"{label} is not static, each of its words has its own depth: give another model with static=…")
     return plan
@@ -335,6 +340,8 @@ def _make_plans(systems: Mapping[str, Sequence[Member]], options: EvaluationOpti
         raise UserError("in none of these models words have depths of their own: leave out scales=…")
     if options.lambdas and not any(setting.lambda_ is not None for plan in plans for setting in plan.settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
+    if options.exits and not any(setting.exit_rule is not None for plan in plans for setting in plan.settings):
+        raise UserError("none of these models was trained at several exits: leave out exits=…")
     return plans
 
 
@@ -355,19 +362,22 @@ def _make_plan(label: str, members: Sequence[Member], options: EvaluationOptions
 def _make_plan_of_one(label: str, members: Sequence[Member], member: Member, options: EvaluationOptions) -> Plan:
     classifier = member.load(options.device)
     _check_labels(classifier, member)
-    entry = classifier.menu[options.depth]
-    by_word = entry.subnetwork.by_word
+    sub = classifier.subnetwork(options.depth)
+    by_word = sub.by_word
     if member.word_depths is not None and not by_word:
-        raise UserError(f"at depth {entry.name} all words run all layers: leave out word_depths=…, or the depth")
-    settings = [Setting(entry.name)]
+        raise UserError(f"at depth {sub.name} all words run all layers: leave out word_depths=…, or the depth")
+    settings = [Setting(sub.name)]
     if by_word:
-        settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
+        settings += [Setting(sub.name, scale=scale) for scale in dict.fromkeys(options.scales)]
     if by_word and classifier.token_depths is not None and classifier.token_depths.table.lambdas:
-        settings += [Setting(entry.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
-    for one in settings:
-        classifier.classify([], depth=one.depth, scale=one.scale, lambda_=one.lambda_)  # refuses what cannot be
+        settings += [Setting(sub.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
     whole = _full_depth(classifier)
-    full = None if entry.subnetwork == whole else Setting(whole.name)
+    if len(classifier.exits) > 1:
+        depth = whole.name if by_word else sub.name
+        settings += [Setting(depth, exit_rule=rule) for rule in dict.fromkeys(options.exits)]
+    for one in settings:
+        classifier.check(one.depth, one.scale, one.lambda_, one.exit_rule)
+    full = None if sub == whole else Setting(whole.name)
     return Plan(label, members, _kind(classifier) if by_word else ALIKE, tuple(settings), full)
 
 

@@ -192,7 +192,7 @@ def _legend(evaluation: Evaluation) -> list[str]:
     if has_members:
         lines.append("±: sample deviation over the models of a system")
     if has_members and any(system.curve for system in evaluation.systems):
-        lines.append("times at other scales and lambdas are those of the first model of a system")
+        lines.append("times at other scales, lambdas and exits are those of the first model of a system")
     return lines
 
 
@@ -276,7 +276,7 @@ def _accuracy_figure(evaluation: Evaluation) -> Figure:
 
     read = []
     if any(system.curve for system in evaluation.systems):
-        read.append("Large mark: as trained, small ones: other scales or lambdas.")
+        read.append("Large mark: as trained, small ones: other scales, lambdas or exits.")
     if evaluation.has_members:
         read.append("Strokes: ± the deviation over models.")
     return Figure("accuracy-depth", "Accuracy over the mean depth of a token", drawing, " ".join(read), (6.4, 4.4))

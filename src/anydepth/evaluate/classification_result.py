@@ -13,20 +13,24 @@ ALIKE = "all alike"  # the kind of depths where all words run the same layers
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is run: as it was trained unless there is a scale or a lambda."""
+    """How a model is run: as it was trained unless there is a scale, a lambda or an exit rule of whole texts."""
 
     depth: str
     scale: float | None = None
     lambda_: float | None = None
+    exit_rule: str | None = None
 
     @property
     def name(self) -> str:
+        if self.exit_rule is not None:
+            return f"exit {self.exit_rule}"
         if self.scale is not None:
             return f"scale {self.scale:g}"
         return "as trained" if self.lambda_ is None else f"lambda {self.lambda_:g}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"depth": self.depth, "scale": self.scale, "lambda": self.lambda_}
+        exits = {} if self.exit_rule is None else {"exit": self.exit_rule}
+        return {"depth": self.depth, "scale": self.scale, "lambda": self.lambda_, **exits}
 
 
 @dataclass(frozen=True)
