@@ -127,7 +127,7 @@ def test_arrays_give_what_spelling_word_by_word_gives(tokenizer, special, unseen
     table = WordDepths("mi", 9, {**VALUES, "'": (7.0,), "s": (5.0,), ".": (6.0,), "it": (8.0,)}, rare=(4.0,))
     depths = TokenDepths(table, tokenizer, special, unseen=unseen)
     rows = [read(tokenizer, text) for text in (*TRICKY, *LINES[:3])]
-    rows += [[Tokenizer.BOS, *rows[3]], [tokenizer.id_of("<2fr>"), *rows[4]], *any_subwords(tokenizer, 300)]
+    rows += [[Tokenizer.BOS, *rows[3]], [tokenizer.symbol_id("<2fr>"), *rows[4]], *any_subwords(tokenizer, 300)]
     assert 20 < check_arrays(depths, rows) < len(rows)
 
 
