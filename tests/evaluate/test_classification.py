@@ -2,6 +2,7 @@
 
 import io
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,33 @@ def test_a_larger_scale_is_deeper_and_that_of_training_changes_nothing(found):
     static = found.systems[0]
     assert not static.curve
     assert static.main.depth.mean == 3
+
+
+def test_whole_texts_that_leave_early_are_points_of_the_curve(halting_run, by_mi_run, static_run, labelled_file):
+    test = LabelledTexts.read(labelled_file)
+    rules = ("confidence:0.5", "patience:2")
+    options = EvaluationOptions(exits=rules, **QUICK)
+    runs = {"halting": halting_run, "mi": by_mi_run, "plain": static_run}
+    systems = evaluate({name: find_members([run], test) for name, run in runs.items()}, options).systems
+    assert [len(system.curve) for system in systems] == [2, 2, 0]  # one exit is no choice
+    for system, run in zip(systems, runs.values(), strict=True):
+        classifier = Classifier.load(run, device="cpu")
+        for point, rule in zip(system.curve, rules, strict=False):
+            found = classifier.classify(test.texts, exit_rule=rule)
+            assert point.setting.name == f"exit {rule}"
+            assert point.setting.to_json()["exit"] == rule
+            assert point.models[0].computed == sum(one.computed for one in found)
+            assert point.models[0].right == sum(map(str.__eq__, (one.label for one in found), test.labels))
+    evaluation_report(evaluate({"halting": find_members([halting_run], test)}, options)).figures()
+
+
+def test_other_rules_for_words_are_tried(by_mi_run, labelled_file):
+    (member,) = find_members([by_mi_run], LabelledTexts.read(labelled_file))
+    deep, shallow = (
+        evaluate({"mi": [replace(member, special=rule, unseen="subword")]}, EvaluationOptions(**QUICK)).systems[0]
+        for rule in ("deepest", "shallowest")
+    )
+    assert shallow.main.depth.mean < deep.main.depth.mean
 
 
 def test_times_are_of_all_models_and_those_of_a_curve_of_the_first(found):

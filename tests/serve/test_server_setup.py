@@ -111,6 +111,16 @@ def test_a_classifier(by_mi_run):
         assert served.post("/classify", q=text, scale=-1).status_code == 400
         assert served.post("/classify", q=text, depth="99-0").status_code == 400
         assert served.post("/classify", q=text, words=7).status_code == 400
+        assert served.post("/classify", q=text, depth="2-0").json()["mean_depth"] == 2
+        assert served.post("/classify", q=text, exit="confidence:0.01").json()["mean_depth"] == 1
+        assert served.post("/classify", q=text, budget_ms=60_000).json()["depth"] in ("3-0", "3-0-words")
+        assert "below the fastest depth" in served.post("/classify", q=text, budget_ms=1e-6).json()["error"]
+        both = served.post("/classify", q=text, budget_ms=5, depth="2-0")
+        assert (both.status_code, "both choose the depth" in both.json()["error"]) == (400, True)
+        assert "have no lambda" in served.post("/classify", q=text, **{"lambda": 0.1}).json()["error"]
+        unknown = served.post("/classify", q=text, dept="2-0")
+        assert unknown.status_code == 422
+        assert unknown.json() == {"error": "Invalid request: there is no dept parameter: did you mean depth?"}
         assert served.translate("le chat").status_code == 404
         assert served.client.get("/model").json()["kind"] == "classification"
 

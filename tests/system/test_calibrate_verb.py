@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import logging
 import os
 import resource
 import shutil
@@ -46,7 +47,7 @@ def records(path):
     return json.loads(path.read_text("utf-8"))["records"]
 
 
-def test_calibrate_then_a_budget(model, files, environment):
+def test_calibrate_then_a_budget(model, files, environment, caplog):
     done = calibrate(model, files, environment)
     assert done.returncode == 0, done.stderr
     header, *rows = done.stdout.decode().splitlines()
@@ -60,12 +61,12 @@ def test_calibrate_then_a_budget(model, files, environment):
     found = find(model, translator.fingerprint, device="cpu", threads=1, beam=1)
     assert found.conditions.reference_file == "dev.en"
     assert [f"{one.quality['bleu']:.2f}" for one in found.depths.values()] == [row.split()[1] for row in rows[:4]]
-    said = []
-    chosen = within_budget(translator, "1000s", batch_size=8, say=said.append)  # all depths fit: the best
+    caplog.set_level(logging.INFO, "anydepth")
+    chosen = within_budget(translator, "1000s", batch_size=8)  # all depths fit: the best
     assert translator.translate(["le chat dort."], depth=chosen) == ["the cat sleeps."]
     best = max(found.depths, key=lambda name: found.depths[name].quality["bleu"])
     assert found.depths[chosen.depth].quality == found.depths[best].quality
-    assert said[0].endswith("on dev.en")
+    assert caplog.messages[0].endswith("on dev.en")
 
 
 def test_what_auto_takes_is_what_translate_goes_by(model, files, environment):

@@ -37,7 +37,28 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     done = anydepth(*asked, stdin=("\n".join(lines) + "\n").encode(), fresh=True)
     assert done.returncode == 0, done.stderr
     expected = package.load(by_mi_run, engine="torch").classify(lines, scale=0.7, batch_size=7)
-    assert done.stdout.decode() == "".join(f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}\n" for o in expected)
+    rows = [f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}" for o in expected]
+    rows[0] = rows[-2] = ""
+    assert done.stdout.decode().split("\n") == [*rows, ""]
+    assert done.stderr.decode() == "2 empty lines have no label and stay empty\n"
+
+
+def test_classify_lets_texts_leave_early_and_says_how_early(halting_run, piped):
+    stdin = "".join(f"{text}\n" for text in TEXTS).encode()
+    done = piped(stdin, "classify", halting_run, "--exit", "confidence:0.9")
+    expected = package.load(halting_run, engine="torch").classify(TEXTS, exit_rule="confidence:0.9")
+    depths = [float(line.split("\t")[2]) for line in done.stdout.decode().splitlines()]
+    assert depths == [one.depth for one in expected]
+    assert f"texts left after {sum(depths) / len(depths):.2f} of 3 layers" in done.stderr.decode()
+
+
+def test_classify_within_a_budget(by_mi_run, piped):
+    done = piped(b"a film\n", "classify", by_mi_run, "--budget", "60s")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    assert b"ms per text within 60000 ms, layers 3.0" in done.stderr
+    assert_one_line(piped(b"a film\n", "classify", by_mi_run, "--budget", "1ns"), "is not a budget")
+    both = ("--budget", "5ms", "--depth", "2-0")
+    assert_one_line(piped(b"a film\n", "classify", by_mi_run, *both), "both choose the depth")
 
 
 def test_classify_says_that_it_cut_a_text(by_mi_run, piped):
@@ -63,7 +84,7 @@ def test_classify_says_what_is_wrong_in_one_line(by_mi_run, static_run, tmp_path
         assert_one_line(piped(stdin, "classify", *arguments, "--threads", 1), *words)
 
     table = reconstruction_table(by_mi_run, tmp_path / "four.json", layers=4)
-    refused(by_mi_run, "--depth", "2-0", words=("no depth 2-0", "3-0-words"))
+    refused(by_mi_run, "--depth", "4-0", words=("no depth 4-0", "3-0-words"))
     refused(TRANSLATES, words=("does not classify",))
     refused(by_mi_run, "--scale", 0, words=("scaled by 0",))
     refused(static_run, "--scale", 2, words=("all words run all layers",))
@@ -177,7 +198,9 @@ def test_evaluate_says_what_is_wrong_in_one_line(by_mi_run, static_run, labelled
     refused(by_mi_run, "--lambdas", "0.1", words=("leave out --lambdas",))
     refused(static_run, "--scales", "2", words=("leave out --scales",))
     refused(by_mi_run, "--batch-sizes", "0", words=("at least 1",))
-    refused(by_mi_run, "--depth", "1-0", words=("no depth 1-0",))
+    refused(by_mi_run, "--depth", "4-0", words=("no depth 4-0",))
+    refused(by_mi_run, "--exits", "soon", words=("is no rule for an early exit",))
+    refused(static_run, "--exits", "patience:2", words=("leave out --exits",))
     refused(static_run, "--static", f"words={by_mi_run}", words=("words is not static",))
     refused(by_mi_run, "--out", full, words=("not empty",))
     assert_one_line(here("evaluate", by_mi_run, "--out", tmp_path / "out"), "give one with --test")

@@ -182,7 +182,7 @@ def test_the_folder(runs):
     record = json.loads((folder / "config.json").read_text("utf-8"))
     assert record["format"] == 3
     assert record["labels"] == ["bad", "good", "mixed"]
-    assert record["words"] == {"special": "deepest", "scale": 1.0, "lambda": None}
+    assert record["words"] == {"special": "deepest", "scale": 1.0, "lambda": None, "unseen": "frequency"}
     assert record["files"]["word-depths.json"] == file_sha256(folder / "word-depths.json")
     assert WordDepths.load(folder / "word-depths.json") == WordDepths.load(runs["word-depths"] / "word-depths.json")
     plain = json.loads((runs["vanilla"] / "model" / "config.json").read_text("utf-8"))

@@ -116,17 +116,18 @@ def test_a_larger_lambda_makes_words_shallower():
     assert (np.diff(means) < 0).all()
 
 
-def test_the_table_has_the_mean_over_occurrences():
+def test_the_table_has_the_depth_of_the_mean_loss():
     averager = Averager(3, 0.05)
     averager.add(Occurrences(["film", "the"], np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]], np.float32)))
-    averager.add(Occurrences(["film", "film"], np.array([[1.0, 2.0, 3.0], [1.0, 0.9, 3.0]], np.float32)))
+    averager.add(Occurrences(["film", "film"], np.array([[1.0, 2.0, 3.0], [1.4, 0.8, 3.0]], np.float32)))
     table = averager.table({}, {"texts": 2})
     assert averager.counts == {"film": 3, "the": 1}
     assert table.lambdas == LAMBDAS
     at = dict(zip(LAMBDAS, table.values["film"], strict=True))
-    assert at[0.0] == 2.0  # 3, 1 and 2
-    assert at[0.2] == pytest.approx(5 / 3, abs=1e-4)  # 3, 1 and 1
+    assert at[0.0] == 2.0  # losses of 1.8, 1.6 and 2.333; the depths of the occurrences are 3, 1 and 2
+    assert at[0.3] == 1.0
     assert table.values["the"] == (1.0,) * len(LAMBDAS)
+    assert table.rare == table.values["the"]  # the only word that occurred once
     assert table.depths(["film", "the", "unseen"]) == [2, 1, 3]
     assert (table.kind, table.lambda_, table.facts) == ("reconstruction", 0.05, {"texts": 2})
 

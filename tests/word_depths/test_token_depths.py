@@ -1,16 +1,33 @@
 """From the depths of words to those of tokens."""
 
+import math
+import random
+
 import pytest
 import torch
+from made_checkpoints import TEXTS, bert_tokenizer, roberta_tokenizer, unigram_tokenizer
+from tokenizers import Tokenizer as Splitter
+from tokenizers import decoders, models, pre_tokenizers
 
-from anydepth.data import Batch, Tokenizer
+from anydepth.data import Batch, Tokenizer, stacked
 from anydepth.data.batching import WHOLE, BatchShare
-from anydepth.data.tokenizer import TokenizerOptions
+from anydepth.data.tokenizer import PretrainedTokenizer, TokenizerOptions
 from anydepth.errors import UserError
 from anydepth.word_depths.table import DepthStream, TokenDepths, WordDepths, text_key
 
 LINES = ["the film was wonderfully good", "a terribly dull film", "the actors were good and the film was dull"] * 30
 VALUES = {"the": (1.0,), "film": (2.0,), "good": (1.0,), "wonderfully": (3.0,), ",": (2.0,), "dull": (3.4,)}
+
+
+def suffix_tokenizer() -> Splitter:
+    """The end of a word is marked, so that the text of a piece depends on the one before it."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgilmo's", *(f"{one}</w>" for one in "abcdefgilmo's"), "film</w>"]
+    merges = [("f", "i"), ("fi", "l"), ("fil", "m</w>")]
+    vocabulary = {piece: i for i, piece in enumerate([*pieces, "fi", "fil"])}
+    made = Splitter(models.BPE(vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>"))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder()
+    made.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +67,78 @@ def test_what_is_no_word_follows_the_rule(tokenizer, table, rule, expected):
     opened = [Tokenizer.BOS, *read(tokenizer, "the dull film")]
     assert depths.of(opened)[0] == expected
     assert depths.of(opened)[1:] == depths.of(opened[1:])
+
+
+def test_the_mean_is_over_the_subwords_of_words(tokenizer, table):
+    depths = TokenDepths(table, tokenizer, "mean")
+    for text in ("the wonderfully good film", "dull unheard of", "the the the the dull"):
+        *words, end = depths.of(read(tokenizer, text))
+        assert end == math.ceil(sum(words) / len(words) - 0.5)
+
+
+def test_an_unseen_word_by_frequency_and_by_its_subwords(tokenizer):
+    values = {**VALUES, "dully": (2.0,)}
+    table = WordDepths("mi", 4, values, rare=(3.0,))
+    found = {rule: TokenDepths(table, tokenizer, unseen=rule) for rule in ("deepest", "frequency", "subword")}
+    ids = read(tokenizer, "film goodfilm")
+    assert found["deepest"].words(ids)[1] == [2, 4]
+    assert found["frequency"].words(ids)[1] == [2, 3]
+    tokens = [token for token, number in zip(ids, found["subword"].words(ids)[2], strict=True) if number == 1]
+    pieces = {word: set(tokenizer.encode(word)) for word in values}
+    means = [[values[word][0] for word in values if token in pieces[word]] for token in tokens if token != 3]
+    means = [sum(each) / len(each) for each in means if each]
+    expected = math.ceil(sum(means) / len(means) - 0.5)
+    assert found["subword"].words(ids)[1] == [2, expected] != [2, 3]
+    assert found["subword"].words(read(tokenizer, "film ✈"))[1] == [2, 3]  # no known word has such a subword
+
+
+TRICKY = [
+    "", " ", "the", "...", "it's the film's end...", "a1b2 c-d e_f", "goodfilm  good\u00a0film", "Ünïcode CAFÉ naïve",
+    "ΟΔΟΣ ὈΔΥΣΣΕΎΣ", "東京の film 😀 good", "e\u0301te\u0301 x\u0301", "हिन्दी film", "don't — “stop” (now)!?",
+    "\u200bfilm\u200d good",
+    "the film was wonderfully good, dull; dull! 12,345.67", "xqzj vvkw", "'", "s's's", "!!dull", "film .good",
+]  # fmt: skip
+
+
+def check_arrays(depths: TokenDepths, rows: list[list[int]]) -> int:
+    """Against spelling word by word; returns how many rows were read as arrays."""
+    batch = stacked(rows)
+    for row, ids in zip(depths.tensor(batch).tolist(), rows, strict=True):
+        expected, known = depths._one_by_one(ids)
+        words = [depth for depth, is_word in zip(expected, known, strict=True) if is_word] or [1]
+        mean = math.ceil(sum(words) / len(words) - 0.5)
+        end = {"deepest": max(words), "mean": mean, "shallowest": 1}[depths.special]
+        expected = [depth if is_word else end for depth, is_word in zip(expected, known, strict=True)]
+        assert row == expected + [0] * (len(row) - len(ids))
+        assert depths.of(ids) == expected
+    return int(depths._lookups.index(depths.tokenizer).can_read(batch.numpy()).sum())
+
+
+def any_subwords(tokenizer: Tokenizer, count: int) -> list[list[int]]:
+    """As no text has them."""
+    rng = random.Random(1)
+    return [[rng.randrange(1, tokenizer.vocabulary_size) for _ in range(rng.randint(1, 12))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("unseen", ["deepest", "frequency", "subword"])
+@pytest.mark.parametrize("special", ["deepest", "mean", "shallowest"])
+def test_arrays_give_what_spelling_word_by_word_gives(tokenizer, special, unseen):
+    """Some rows need to be spelt, as a character is in several bytes."""
+    table = WordDepths("mi", 9, {**VALUES, "'": (7.0,), "s": (5.0,), ".": (6.0,), "it": (8.0,)}, rare=(4.0,))
+    depths = TokenDepths(table, tokenizer, special, unseen=unseen)
+    rows = [read(tokenizer, text) for text in (*TRICKY, *LINES[:3])]
+    rows += [[Tokenizer.BOS, *rows[3]], [tokenizer.symbol_id("<2fr>"), *rows[4]], *any_subwords(tokenizer, 300)]
+    assert 20 < check_arrays(depths, rows) < len(rows)
+
+
+@pytest.mark.parametrize("made", [bert_tokenizer, roberta_tokenizer, unigram_tokenizer, suffix_tokenizer])
+def test_arrays_with_the_tokenizers_of_others(made):
+    theirs = PretrainedTokenizer(made().to_str().encode())
+    rows = [[*theirs.opening, *read(theirs, text)] for text in (*TRICKY, *TEXTS)] + any_subwords(theirs, 300)
+    values = {**VALUES, "films": (3.0,), "'": (7.0,), "s": (5.0,), "x": (8.0,)}
+    for unseen in ("deepest", "subword"):
+        depths = TokenDepths(WordDepths("mi", 9, values, rare=(4.0,)), theirs, "shallowest", unseen=unseen)
+        assert check_arrays(depths, rows) > 10
 
 
 def test_the_deepest_is_that_of_this_text_not_of_the_table(tokenizer, table):

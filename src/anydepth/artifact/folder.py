@@ -17,7 +17,7 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import file_sha256
 from anydepth.model import Transformer
-from anydepth.word_depths.table import Special
+from anydepth.word_depths.table import Special, Unseen
 
 FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
 # keys of the model that came later, in formats 1 (where they may be left out), 2 and 3
@@ -52,6 +52,7 @@ class WordRule(BaseModel):
     special: Special
     scale: float = Field(gt=0, allow_inf_nan=False)
     lambda_: float | None = Field(None, alias="lambda", allow_inf_nan=False)
+    unseen: Unseen = "deepest"
 
 
 class FolderConfig(BaseModel):

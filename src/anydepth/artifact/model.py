@@ -232,6 +232,8 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
             record |= {"labels": list(content.labels), "max_tokens": content.max_tokens}
         if rule is not None:
             record["words"] = {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}
+            if rule.unseen != "deepest":
+                record["words"]["unseen"] = rule.unseen
         record["files"] = {path.name: file_sha256(path) for path in sorted(temporary.iterdir())}
         record["facts"] = facts
         (temporary / "config.json").write_text(_json(record), "utf-8")
@@ -318,7 +320,8 @@ def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer
     if config.words is None:
         return None
     rule = config.words
-    found = TokenDepths(WordDepths.load(folder / WORD_DEPTHS), tokenizer, rule.special, rule.scale, rule.lambda_)
+    table = WordDepths.load(folder / WORD_DEPTHS)
+    found = TokenDepths(table, tokenizer, rule.special, rule.scale, rule.lambda_, rule.unseen)
     found.check_layers(config.model.encoder_layers)
     return found
 

@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 SECONDS_TO_BE_ENDED = 5
 FLAGS = {  # of the keyword arguments that messages of the library name
-    **{name: name for name in ("archive", "device", "engine", "lambdas", "out", "quantize", "scales")},
+    **{name: name for name in ("archive", "device", "engine", "exits", "lambdas", "out", "quantize", "scales")},
     **{name: name for name in ("shortlist", "speculate", "static", "test", "vocabulary", "work")},
     **{name: name.replace("_", "-") for name in ("cut_long", "dev_source", "max_tokens", "word_depths")},
     "source_language": "from",

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -12,6 +13,7 @@ from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     from anydepth.infer.classifier import Classification, Classifier
+    from anydepth.selectors import Selector
 
 DepthOption = Annotated[
     str | None,
@@ -25,58 +27,149 @@ WordDepthsFile = Annotated[
         show_default=False,
     ),
 ]
+ExitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--exit",
+        help="Let whole texts leave early: confidence:0.9, at the first exit that is so sure, or patience:2, once so "
+        "many exits in a row agree. For models trained at several exits, such as tied-multi and halting.",
+        show_default=False,
+    ),
+]
+SpecialOption = Annotated[
+    str | None,
+    typer.Option(
+        "--special",
+        help="The depth of the ends of a text: deepest, mean or shallowest.  [default: as in training]",
+        show_default=False,
+    ),
+]
+UnseenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--unseen",
+        help="The depth of words that are not in the table: deepest, frequency or subword.  [default: as in training]",
+        show_default=False,
+    ),
+]
 TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts classified together.")]
+
+
+@dataclass(frozen=True)
+class WordOptions:
+    """Other depths of words than those of the model, where they are given."""
+
+    table: Path | None = None
+    special: str | None = None
+    unseen: str | None = None
+
+    @property
+    def are_given(self) -> bool:
+        return self != WordOptions()
 
 
 def classify(
     model: ModelArgument,
     depth: DepthOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Take the best depth within this time per text, such as 5ms or 200/s. Every depth is timed first.",
+            show_default=False,
+        ),
+    ] = None,
+    exit_rule: ExitOption = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
+    special: SpecialOption = None,
+    unseen: UnseenOption = None,
     batch_size: TextsTogether = 32,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Classify standard input, a text on each line. Standard output: label, probability and mean depth, with tabs."""
+    """Classify standard input, a text on each line. Standard output: label, probability and mean depth, with tabs.
+
+    Empty lines stay empty.
+    """
     from anydepth.data.corpus import decode_lines
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("classify reads standard input and writes standard output: one of them is closed")
-    classifier = load_classifier(model, device, threads, word_depths, depth)
+    if budget is not None and (depth is not None or exit_rule is not None):
+        other = f"--depth {depth}" if depth is not None else f"--exit {exit_rule}"
+        raise UserError(f"{other} and --budget {budget} both choose the depth: give one of the two")
+    words = WordOptions(word_depths, special, unseen)
+    classifier = load_classifier(model, device, threads, words, depth)
+    at_a_terminal = sys.stdin.isatty()
+    together = 1 if at_a_terminal else batch_size  # there, texts come one by one
+    if budget is not None:
+        chosen: str | Selector | None = classifier.within_budget(budget, batch_size=together)
+    else:
+        chosen = depth
     found = classifier.stream(
         decode_lines(sys.stdin.buffer, "standard input"),
-        chunk=1 if sys.stdin.isatty() else 2048,  # at a terminal, texts come one by one
-        depth=depth,
+        chunk=1 if at_a_terminal else 2048,
+        depth=chosen,
         scale=scale,
         lambda_=lambda_,
-        batch_size=batch_size,
+        exit_rule=exit_rule,
+        batch_size=together,
     )
-    full = len(classifier.tokenizer.opening) + classifier.longest_source + 1
-    if filled := _write(sys.stdout.buffer, found, full):
-        stderr.print(f"{filled:,} texts fill the {full:,} subwords that the model reads: what was longer has been cut")
+    shortest = len(classifier.tokenizer.opening) + 1
+    full = shortest + classifier.longest_source
+    written = _write(sys.stdout.buffer, found, shortest, full)
+    if written.filled:
+        count = f"{written.filled:,} texts fill"
+        stderr.print(f"{count} the {full:,} subwords that the model reads: what was longer has been cut")
+    if written.empty:
+        stderr.print(f"{written.empty:,} empty lines have no label and stay empty")
+    if exit_rule is not None and written.texts:
+        mean, layers = written.depths / written.texts, classifier.model.config.encoder_layers
+        stderr.print(f"texts left after {mean:.2f} of {layers} layers on average")
 
 
-def _write(out: BinaryIO, found: "Iterator[Classification]", full: int) -> int:
-    """Returns how many texts have as many subwords as there can be."""
-    filled = 0
+@dataclass
+class _Written:
+    """`filled` texts have as many subwords as there can be; `depths` are those of all texts, added up."""
+
+    texts: int = 0
+    empty: int = 0
+    filled: int = 0
+    depths: float = 0.0
+
+
+def _write(out: BinaryIO, found: "Iterator[Classification]", shortest: int, full: int) -> _Written:
+    """A line for each text; an empty one for those that have no more subwords than an empty text has."""
+    written = _Written()
     for one in found:
-        filled += one.tokens >= full
-        out.write(f"{one.label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
+        if one.tokens <= shortest:
+            written.empty += 1
+            out.write(b"\n")
+        else:
+            written.texts += 1
+            written.filled += one.tokens >= full
+            written.depths += one.depth
+            out.write(f"{one.label}\t{one.probability:.4f}\t{one.depth:.2f}\n".encode())
         if sys.stdin.isatty():
             out.flush()
     out.flush()
-    return filled
+    return written
 
 
 def load_classifier(
-    model: Path, device: str, threads: int | None, word_depths: Path | None = None, depth: str | None = None
+    model: Path,
+    device: str,
+    threads: int | None,
+    words: WordOptions = WordOptions(),  # noqa: B008  # it is frozen
+    depth: str | None = None,
 ) -> "Classifier":
-    """With another table of word depths if one is given, for use at `depth`."""
+    """With other depths of words if they are given, for use at `depth`."""
     from anydepth.infer.classifier import Classifier
     from anydepth.word_depths.table import WordDepths
 
     classifier = Classifier.load(model, device=device, threads=threads)
-    if word_depths is not None:
-        return classifier.with_word_depths(WordDepths.load(word_depths), depth)
-    return classifier
+    if not words.are_given:
+        return classifier
+    table = None if words.table is None else WordDepths.load(words.table)
+    return classifier.with_word_depths(table, depth, special=words.special, unseen=words.unseen)

@@ -1,13 +1,14 @@
 """`anydepth evaluate`: evaluates models that classify."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from anydepth.cli.classify import DepthOption, WordDepthsFile
-from anydepth.cli.options import Device, Threads, families, make_report_folder, results, stderr
+from anydepth.cli.classify import DepthOption, SpecialOption, UnseenOption, WordDepthsFile, WordOptions
+from anydepth.cli.options import Device, Threads, families, make_report_folder, results, split_names, stderr
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
 
@@ -47,12 +48,22 @@ def evaluate(
     ] = None,
     depth: DepthOption = None,
     word_depths: WordDepthsFile = None,
+    special: SpecialOption = None,
+    unseen: UnseenOption = None,
     scales: Annotated[
         str | None, typer.Option(help="Also with all words deeper or shallower, such as 0.5,1,2.", show_default=False)
     ] = None,
     lambdas: Annotated[
         str | None,
         typer.Option(help="Also at these prices of a layer, for depths from reconstruction.", show_default=False),
+    ] = None,
+    exits: Annotated[
+        str | None,
+        typer.Option(
+            help="Also with whole texts that leave early, such as confidence:0.9,patience:2, for models trained at "
+            "several exits.",
+            show_default=False,
+        ),
     ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Texts together, when timed.")] = "1,16",
     timed: Annotated[int, typer.Option(min=1, help="How many texts to time.")] = 200,
@@ -79,6 +90,7 @@ def evaluate(
         depth,
         _numbers(scales, float, "--scales", "0.5,1,2"),
         _numbers(lambdas, float, "--lambdas", "0,0.05,0.1"),
+        tuple(split_names(exits) or ()),
         _numbers(batch_sizes, int, "--batch-sizes", "1,16"),
         timed,
         repeats,
@@ -87,14 +99,15 @@ def evaluate(
     if threads is not None:
         torch.set_num_threads(threads)
     texts = None if test is None else LabelledTexts.read(test, text_column, label_column)
-    systems = _members(models, texts, word_depths)
-    compared = None if static is None else next(iter(_members([static], texts).items()))
+    words = WordOptions(word_depths, special, unseen)
+    systems = _members(models, texts, words)
+    compared = None if static is None else next(iter(_members([static], texts, WordOptions()).items()))
     if out is not None:
         make_report_folder(out, RECORD, "an evaluation")  # before hours of work, not after
     found = run_evaluation(systems, options, static=compared)
     report = evaluation_report(found)
     to_terminal(report, results())
-    if record and word_depths is None:
+    if record and not words.are_given:
         everyone = {**systems, **(dict([compared]) if compared else {})}
         for folder in record_evaluation(everyone, found):
             stderr.print(f"recorded in the menu and the card of {folder}")
@@ -102,12 +115,16 @@ def evaluate(
         stderr.print(f"report: {write_report(report, out, RECORD, stale=STALE)}")
 
 
-def _members(
-    arguments: list[str], test: "LabelledTexts | None", word_depths: Path | None = None
-) -> "dict[str, list[Member]]":
+def _members(arguments: list[str], test: "LabelledTexts | None", words: WordOptions) -> "dict[str, list[Member]]":
     from anydepth.evaluate.classification_data import find_members
 
-    return {label: find_members(paths, test, word_depths) for label, paths in families(arguments).items()}
+    return {
+        label: [
+            replace(member, special=words.special, unseen=words.unseen)
+            for member in find_members(paths, test, words.table)
+        ]
+        for label, paths in families(arguments).items()
+    }
 
 
 def _numbers(given: str | None, kind: Callable[[str], Number], option: str, example: str) -> tuple[Number, ...]:

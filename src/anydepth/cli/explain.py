@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.classify import DepthOption, WordDepthsFile, load_classifier
+from anydepth.cli.classify import DepthOption, WordDepthsFile, WordOptions, load_classifier
 from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
@@ -76,7 +76,7 @@ def _load(
     from anydepth.artifact.model import short_name
 
     loaded = [
-        load_classifier(path, device, threads, None if number else word_depths, depth)
+        load_classifier(path, device, threads, WordOptions(None if number else word_depths), depth)
         for number, path in enumerate(paths)
     ]
     names = [short_name(path) for path in paths]

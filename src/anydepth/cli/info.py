@@ -235,6 +235,7 @@ def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
             "words": len(rule.table.values),
             "texts": len(rule.table.texts),
             "special": rule.special,
+            "unseen": rule.unseen,
             "scale": rule.scale,
             "lambda": rule.table.lambda_ if rule.lambda_ is None else rule.lambda_,
         },

@@ -1,12 +1,11 @@
 """Verbs that work out how deep each word goes: `anydepth word-depths mi` and `reconstruction`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from anydepth.cli.options import Device, Threads, results, stderr
 from anydepth.errors import UserError
@@ -52,10 +51,14 @@ def mi(
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
     from anydepth.data.corpus import read_labelled
+    from anydepth.progress import progress_bar
     from anydepth.word_depths.mutual_information import count_words, make_depths
 
     check_out(out)
-    counts = count_words(watched(read_labelled(train, text_column, label_column), stderr))
+    total = sum(1 for _ in read_labelled(train, text_column, label_column))
+    few = nullcontext(lambda count: None)  # which are read at once
+    with few if total < MANY_TEXTS else progress_bar("texts read", total) as advance:
+        counts = count_words(read_labelled(train, text_column, label_column), advance)
     write_and_show(make_depths(counts, layers), counts.occurrences, out)
 
 
@@ -100,8 +103,10 @@ def reconstruction(
     sample: Annotated[
         int, typer.Option(min=1, help="Texts of which each word is hidden in turn for the table.")
     ] = 2000,
-    steps: Annotated[int, typer.Option(min=1, help="Updates of the model that fills in.")] = 300,
-    rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Updates of the model that fills in; it is said if they were too few.")
+    ] = 2000,
+    learning_rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
     batch_tokens: Annotated[int, typer.Option(min=16, help="Subwords in one of its batches.")] = 1024,
     max_tokens: Annotated[
         int, typer.Option(min=2, help="Longer texts are cut, in subwords; as data.max_tokens of the recipe.")
@@ -119,20 +124,30 @@ def reconstruction(
     from anydepth.data.corpus import read_labelled, read_lines
     from anydepth.word_depths.reconstruction import ReconstructionConfig, reconstruction_depths
 
-    def texts_of(paths: list[Path]) -> list[str]:
+    def read(paths: list[Path]) -> list[str]:
         if plain:
             return [line for path in paths for line in read_lines(path)]
-        return [text for path in paths for text, _ in watched(read_labelled(path, text_column, label_column), stderr)]
+        return [text for path in paths for text, _ in read_labelled(path, text_column, label_column)]
 
     check_out(out)
     if encoder is not None and (layers is not None or vocabulary is not None):
         brought, option = ("layers", "--layers") if layers is not None else ("subwords", "--vocabulary")
         raise UserError(f"an encoder brings its {brought} with it: leave out {option}, or --encoder")
     asked = ReconstructionConfig(
-        encoder, layers, steps, rate, batch_tokens, sample, lambda_, max_tokens, threads, device, vocabulary
+        encoder=encoder,
+        layers=layers,
+        steps=steps,
+        learning_rate=learning_rate,
+        batch_tokens=batch_tokens,
+        sample=sample,
+        lambda_=lambda_,
+        max_tokens=max_tokens,
+        threads=threads,
+        device=device,
+        vocabulary=vocabulary,
     )
     folder = work or out.with_name(f"{out.name}.run")
-    write_and_show(*reconstruction_depths(asked, texts_of(train), texts_of(occurrences or []), folder), out)
+    write_and_show(*reconstruction_depths(asked, read(train), read(occurrences or []), folder), out)
 
 
 def check_out(out: Path) -> None:
@@ -146,11 +161,11 @@ def check_out(out: Path) -> None:
             WordDepths.load(out)
         except UserError as error:
             raise UserError(f"{out} is there and holds something else: give another file with --out") from error
-    elif picture_of(out).exists():
-        raise UserError(f"{picture_of(out)} is there, where the picture would go: give another file with --out")
+    elif _picture_path(out).exists():
+        raise UserError(f"{_picture_path(out)} is there, where the picture would go: give another file with --out")
 
 
-def picture_of(out: Path) -> Path:
+def _picture_path(out: Path) -> Path:
     return out.with_suffix(".png")
 
 
@@ -163,21 +178,6 @@ def write_and_show(depths: "WordDepths", occurrences: Mapping[str, int], out: Pa
 
     depths.save(out)
     report = word_depths_report(depths, occurrences)
-    write_atomically(picture_of(out), draw(report.figures()[0])[0])
+    write_atomically(_picture_path(out), draw(report.figures()[0])[0])
     to_terminal(report, results())
-    stderr.print(f"written: {out} and {picture_of(out).name}")
-
-
-def watched(pairs: Iterable[tuple[str, str]], console: Console) -> Iterator[tuple[str, str]]:
-    """The same pairs; how many there were is shown while they go by, in a file or a pipe at ever longer intervals."""
-    due = MANY_TEXTS
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} texts read", markup=False))
-    with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        for number, pair in enumerate(pairs, start=1):
-            yield pair
-            if number % 1000 == 0:
-                progress.update(task, completed=number)
-            if number == due and not console.is_terminal:
-                console.print(f"{number:,} texts read")
-                due *= 2
+    stderr.print(f"written: {out} and {_picture_path(out).name}")

@@ -178,9 +178,15 @@ class WordDepthsConfig(Section):
     lambda_: float | None = Field(
         None, alias="lambda", ge=0, description="of a reconstruction file; empty: the one it was made with"
     )
-    special: Literal["deepest", "shallowest"] = Field(
+    special: Literal["deepest", "mean", "shallowest"] = Field(
         "deepest",
-        description="the depth of what is no word, such as the end of a text: that of its deepest word, or 1",
+        description="the depth of what is no word, such as the end of a text: that of its deepest word, the mean over "
+        "its words, or 1",
+    )
+    unseen: Literal["deepest", "frequency", "subword"] = Field(
+        "frequency",
+        description="the depth of a word that is not in the table: that of the deepest words; frequency: the mean over "
+        "words that occur once in the table's text; subword: the mean over known words that share its subwords",
     )
 
     @model_validator(mode="after")

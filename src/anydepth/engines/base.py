@@ -91,14 +91,51 @@ class Classified(NamedTuple):
     depths: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class ExitRule:
+    """When a whole text leaves the encoder early: at the first exit where the most probable class has this probability
+    (`confidence`), or where so many exits in a row have found the same class (`patience`).
+
+    `exits` are the layers after which it may; after the last one of a sub-network every text leaves.
+    """
+
+    kind: str
+    value: float
+    exits: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ExitRule":
+        """From confidence:0.9 or patience:2."""
+        kind, _, number = text.strip().partition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        if kind == "confidence" and 0 < value < 1:
+            return cls(kind, value)
+        if kind == "patience" and value >= 2 and value == int(value):
+            return cls(kind, value)
+        raise UserError(
+            f"{text!r} is no rule for an early exit: write confidence:0.9, a probability between 0 and 1, or "
+            "patience:2, a number of exits from 2 on"
+        )
+
+
+@dataclass(frozen=True)
+class ClassifierDepths:
+    """How deep the tokens of a text go where a sub-network leaves that open: each word by a table, or by the model's
+    halting unit, whose decisions are multiplied by `halting_scale`; or whole texts by an exit rule."""
+
+    table: TokenDepths | None = None
+    halting_scale: float = 1.0
+    exit_rule: ExitRule | None = None
+
+
 class ClassifierEngine(AnyEngine, Protocol):
     """Runs a model that classifies."""
 
-    def classify(
-        self, sub: SubNetwork, sources: list[list[int]], token_depths: TokenDepths | None, halting_scale: float = 1.0
-    ) -> list[Classified]:
-        """What each source of a batch is. The depths of its tokens are given, or the model's halting unit decides:
-        its decisions are multiplied by `halting_scale`."""
+    def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
+        """What each source of a batch is."""
 
 
 def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:

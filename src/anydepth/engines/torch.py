@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import Classified, SearchBatch, SearchOptions, SearchResult
+from anydepth.engines.base import Classified, ClassifierDepths, ExitRule, SearchBatch, SearchOptions, SearchResult
 from anydepth.engines.search import never, run_search
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.stack import EncoderDepths as LayersOfTokens
+from anydepth.model.stack import TextExits
 from anydepth.word_depths.table import TokenDepths
 
 
@@ -46,15 +48,16 @@ class TorchEngine:
             yield search_each(self.model, subs, batch, options, token_depths)
 
     @torch.inference_mode()
-    def classify(
-        self, sub: SubNetwork, sources: list[list[int]], token_depths: TokenDepths | None, halting_scale: float = 1.0
-    ) -> list[Classified]:
+    def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
         device, source_bs = next(self.model.parameters()).device, stacked(sources)
         longest = source_bs.shape[1]
         padding_bs = (source_bs == Tokenizer.PAD).to(device) if any(len(row) < longest for row in sources) else None
-        depths = self._depths(sub, source_bs, token_depths, halting_scale)
-        states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=depths)
-        logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))
+        layers = self._depths(sub, source_bs, padding_bs, depths)
+        states = self.model.encode(source_bs.to(device), sub, padding_bs, depths=layers)
+        if isinstance(layers, EarlyExits):
+            logits_bc = layers.logits_bc
+        else:
+            logits_bc = self.model.output(self.model.read_out(states[-1], padding_bs))
         ran = states.depths
         if ran is None:
             ran = np.full((len(sources), longest), len(sub.encoder))
@@ -62,17 +65,55 @@ class TorchEngine:
         return [Classified(row, ran[i, : len(sources[i])]) for i, row in enumerate(probabilities)]
 
     def _depths(
-        self, sub: SubNetwork, source_bs: Tensor, token_depths: TokenDepths | None, halting_scale: float
+        self, sub: SubNetwork, source_bs: Tensor, padding_bs: Tensor | None, depths: ClassifierDepths
     ) -> LayersOfTokens:
+        if depths.exit_rule is not None:
+            return EarlyExits(self.model, depths.exit_rule, len(sub.encoder), padding_bs)
         if not sub.by_word:
             return None
-        if token_depths is not None:
-            return token_depths.tensor(source_bs)
+        if depths.table is not None:
+            return depths.table.tensor(source_bs)
 
         def halts(first_bsd: Tensor) -> Tensor:
-            return torch.ceil(self.model.halts(first_bsd) * halting_scale - 0.5).clamp(1, len(sub.encoder)).long()
+            wanted = torch.ceil(self.model.halts(first_bsd) * depths.halting_scale - 0.5)
+            return wanted.clamp(1, len(sub.encoder)).long()
 
         return halts
+
+
+class EarlyExits(TextExits):
+    """Whole texts leave by a rule. `logits_bc` has those of each text at the exit where it left."""
+
+    def __init__(self, model: Transformer, rule: ExitRule, layers: int, padding_bs: Tensor | None) -> None:
+        self.logits_bc = torch.empty(0)
+        self._model, self._rule, self._layers, self._padding_bs = model, rule, layers, padding_bs
+        self._left_b = np.zeros(0, bool)
+        self._class_b = np.zeros(0, np.int64)
+        self._alike_b = np.zeros(0, np.int64)  # exits in a row that have found this class
+
+    def leave(self, state_bsd: Tensor, layers: int) -> NDArray[np.bool_]:
+        if not len(self._left_b):
+            texts = len(state_bsd)
+            self.logits_bc = state_bsd.new_zeros((texts, self._model.classes))
+            self._left_b, self._alike_b = np.zeros(texts, bool), np.zeros(texts, np.int64)
+            self._class_b = np.full(texts, -1)
+        if layers in self._rule.exits or layers == self._layers:
+            there = np.flatnonzero(~self._left_b)
+            self._left_b[there] = self._are_sure(state_bsd, there) | (layers == self._layers)
+        return self._left_b
+
+    def _are_sure(self, state_bsd: Tensor, there: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of those that have not left; their logits are noted."""
+        rows = torch.from_numpy(there).to(state_bsd.device)
+        padding_bs = None if self._padding_bs is None else self._padding_bs[rows]
+        logits_bc = self._model.output(self._model.read_out(state_bsd[rows], padding_bs))
+        self.logits_bc[rows] = logits_bc
+        surest_b, class_b = (found.cpu().numpy() for found in torch.softmax(logits_bc.float(), dim=-1).max(-1))
+        self._alike_b[there] = np.where(class_b == self._class_b[there], self._alike_b[there] + 1, 1)
+        self._class_b[there] = class_b
+        if self._rule.kind == "confidence":
+            return np.asarray(surest_b >= self._rule.value)
+        return np.asarray(self._alike_b[there] >= self._rule.value)
 
 
 class Encoded(NamedTuple):

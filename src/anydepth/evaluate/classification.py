@@ -45,6 +45,7 @@ class EvaluationOptions:
     depth: str | None = None
     scales: tuple[float, ...] = ()
     lambdas: tuple[float, ...] = ()
+    exits: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (1, 16)
     timed: int = 200
     repeats: int = 3
@@ -244,7 +245,7 @@ def _gather(model: Sequence[_Run], static: _Run) -> None:
 
 def _static_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _System:
     """Of what others are compared with: at its own depth, whatever theirs is."""
-    system = _make_system(label, members, replace(options, depth=None, scales=(), lambdas=()))
+    system = _make_system(label, members, replace(options, depth=None, scales=(), lambdas=(), exits=()))
     if system.ways.kind != ALIKE:
         raise UserError(f"{label} is not static, each of its words has its own depth: give another model with static=…")
     return system
@@ -258,6 +259,8 @@ def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_System]
     settings = [setting for system in found for setting in system.ways.settings]
     if options.lambdas and all(setting.lambda_ is None for setting in settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
+    if options.exits and all(setting.exit_rule is None for setting in settings):
+        raise UserError("none of these models was trained at several exits: leave out exits=…")
     return found
 
 
@@ -282,20 +285,23 @@ def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
         raise UserError(
             f"{member.test.name} has the label {unknown[0]!r}, which the model does not know: it has {known}"
         )
-    entry, tokens = classifier.menu[options.depth], classifier.token_depths
+    sub, tokens = classifier.subnetwork(options.depth), classifier.token_depths
     table = None if tokens is None else tokens.table
-    by_word = entry.subnetwork.by_word
+    by_word = sub.by_word
     if member.word_depths is not None and not by_word:
-        raise UserError(f"at depth {entry.name} all words run all layers: leave out word_depths=…, or the depth")
-    settings = [Setting(entry.name)]
+        raise UserError(f"at depth {sub.name} all words run all layers: leave out word_depths=…, or the depth")
+    settings = [Setting(sub.name)]
     if by_word:
-        settings += [Setting(entry.name, scale=scale) for scale in dict.fromkeys(options.scales)]
+        settings += [Setting(sub.name, scale=scale) for scale in dict.fromkeys(options.scales)]
     if by_word and table is not None and table.lambdas:
-        settings += [Setting(entry.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
-    for one in settings:
-        classifier.classify([], **asdict(one))  # refuses what cannot be
+        settings += [Setting(sub.name, lambda_=penalty) for penalty in dict.fromkeys(options.lambdas)]
     whole, kind = _full_depth(classifier), ITSELF if table is None else KINDS[table.kind]
-    full = None if entry.subnetwork == whole else Setting(whole.name)
+    if len(classifier.exits) > 1:
+        depth = whole.name if by_word else sub.name
+        settings += [Setting(depth, exit_rule=rule) for rule in dict.fromkeys(options.exits)]
+    for one in settings:
+        classifier.check(**asdict(one))
+    full = None if sub == whole else Setting(whole.name)
     return _Ways(kind if by_word else ALIKE, tuple(settings), full)
 
 

@@ -36,12 +36,15 @@ class Member:
     path: Path
     test: LabelledTexts
     word_depths: Path | None = None  # instead of its own
+    special: str | None = None  # likewise
+    unseen: str | None = None
 
     def load(self, device: str = "cpu") -> Classifier:
         classifier = Classifier.load(self.path, device=device)
-        if self.word_depths is not None:
-            return classifier.with_word_depths(WordDepths.load(self.word_depths))
-        return classifier
+        if not any((self.word_depths, self.special, self.unseen)):
+            return classifier
+        table = None if self.word_depths is None else WordDepths.load(self.word_depths)
+        return classifier.with_word_depths(table, special=self.special, unseen=self.unseen)
 
 
 Systems = Mapping[str, Sequence[Member]]

@@ -184,7 +184,7 @@ def _legend(evaluation: Evaluation) -> list[str]:
     if has_members:
         lines.append("±: sample deviation over the models of a system")
     if has_members and any(system.curve for system in evaluation.systems):
-        lines.append("times at other scales and lambdas are those of the first model of a system")
+        lines.append("times at other scales, lambdas and exits are those of the first model of a system")
     return lines
 
 
@@ -277,7 +277,7 @@ def _accuracy_figure(evaluation: Evaluation) -> rp.Figure:
             hollow = {**look, "markerfacecolor": PAPER, "markersize": 9, "markeredgewidth": 1.6, "zorder": 5}
             series.append(_accuracies(system, [system.own_static], hollow, f"{system.label} {AT_FULL}"))
     has_curves = any(system.curve for system in evaluation.systems)
-    read = ["Large mark: as trained, small ones: other scales or lambdas."] if has_curves else []
+    read = ["Large mark: as trained, small ones: other scales, lambdas or exits."] if has_curves else []
     read += ["Strokes: ± the deviation over models."] if evaluation.has_members else []
     draw = plot(series, "mean depth of a token, in layers", "accuracy in %", then=limits)
     return rp.Figure("accuracy-depth", "Accuracy over the mean depth of a token", draw, " ".join(read), (6.4, 4.4))

@@ -13,14 +13,17 @@ ALIKE = "all alike"  # the kind of depths where all words run the same layers
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is run: as it was trained unless there is a scale or a lambda."""
+    """How a model is run: as it was trained unless there is a scale, a lambda or an exit rule of whole texts."""
 
     depth: str
     scale: float | None = None
     lambda_: float | None = None
+    exit_rule: str | None = None
 
     @property
     def name(self) -> str:
+        if self.exit_rule is not None:
+            return f"exit {self.exit_rule}"
         if self.scale is not None:
             return f"scale {self.scale:g}"
         return "as trained" if self.lambda_ is None else f"lambda {self.lambda_:g}"
@@ -111,6 +114,7 @@ class SettingResult:
             "depth": self.setting.depth,
             "scale": self.setting.scale,
             "lambda": self.setting.lambda_,
+            **({} if self.setting.exit_rule is None else {"exit": self.setting.exit_rule}),
             "accuracy": asdict(self.accuracy),
             "mean_depth": asdict(self.depth),
             "share_computed": asdict(self.share),

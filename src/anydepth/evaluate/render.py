@@ -219,20 +219,34 @@ def _say(console: Console, line: str, style: str = "") -> None:
 
 
 def _word_lines(words: Sequence[Word], colours: Sequence[tuple[str, str]], width: int) -> Iterator[RichText]:
-    """As many words to a line as there is room for, and below it the line of their levels."""
+    """As many words to a line as there is room for, and below it the line of their levels. The text is as it was
+    written: words without a space between them stand together, over one level or, if they differ, over several."""
     above, below = RichText(), RichText()
-    for word in words:
-        number = str(word.level or "")
-        cells = max(cell_len(word.text), len(number))
-        touches = below.plain[-1:].isdigit() and number.center(cells)[:1].isdigit()  # 3 and 1 are not to read as 31
-        gap = " " if above and (word.spaced or touches) else ""
+    for group in _written_together(words):
+        levels = [str(word.level) for word in group if word.level]
+        number = ",".join(levels if len(set(levels)) > 1 else levels[:1])
+        text = sum(cell_len(word.text) for word in group)
+        cells = max(text, len(number))
+        gap = " " if above else ""
         if above and above.cell_len + len(gap) + cells > width:
             yield from (above, below)
             above, below, gap = RichText(), RichText(), ""
-        ground, letters = colours[word.level]
         above.append(gap)
-        above.append(word.text + " " * (cells - cell_len(word.text)), f"{letters} on {ground}" if word.level else "")
+        for word in group:
+            ground, letters = colours[word.level]
+            above.append(word.text, f"{letters} on {ground}" if word.level else "")
+        above.append(" " * (cells - text))
         below.append(gap + number.center(cells))
     if above:
+        above.rstrip()
         below.rstrip()
         yield from (above, below)
+
+
+def _written_together(words: Sequence[Word]) -> list[list[Word]]:
+    groups: list[list[Word]] = []
+    for word in words:
+        if word.spaced or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    return groups

@@ -4,19 +4,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypedDict, Unpack, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, get_args, overload
 
 from anydepth.artifact.model import LoadedModel, load_model
 from anydepth.data import alike
 from anydepth.data.words import split_words, word_spans, words_of_pieces
 from anydepth.depth import SubNetwork
 from anydepth.engines.auto import make_classifier_engine
-from anydepth.engines.base import Classified, ClassifierEngine
+from anydepth.engines.base import Classified, ClassifierDepths, ClassifierEngine, ExitRule
 from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
+from anydepth.infer.classifier_budget import make_budget, time_depths
 from anydepth.infer.options import Progress
 from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks, set_threads
-from anydepth.word_depths.table import TokenDepths, WordDepths
+from anydepth.selectors import Selector
+from anydepth.selectors.budget import BudgetSelector, parse_budget
+from anydepth.word_depths.table import Special, TokenDepths, Unseen, WordDepths
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,19 @@ class WordWithDepth:
 class ClassifyKeywords(TypedDict, total=False):
     """The keyword arguments of `Classifier.classify`, where they are explained."""
 
-    depth: str | None
+    depth: str | Selector | None
     scale: float | None
     lambda_: float | None
+    exit_rule: str | None
     batch_size: int
     progress: Progress | None
 
 
-class _WordDepths(NamedTuple):
-    """How deep the words of a text go: by a table, or by the halting unit of the model times a scale."""
+class _Run(NamedTuple):
+    """The layers that run, and how deep each token goes where that is open."""
 
-    table: TokenDepths | None = None
-    halting_scale: float = 1.0
+    sub: SubNetwork
+    depths: ClassifierDepths
 
 
 class Classifier(TextModel):
@@ -88,16 +92,60 @@ class Classifier(TextModel):
     def __repr__(self) -> str:
         return f"Classifier({len(self.labels)} labels, {describe_depths(self.menu)}, {describe_engine(self.engine)})"
 
-    def with_word_depths(self, table: WordDepths, depth: str | None = None) -> "Classifier":
-        """The same model with other depths of words, for use at `depth`; what is no word keeps what the model's own
-        rule says."""
+    def with_word_depths(
+        self,
+        table: WordDepths | None = None,
+        depth: str | None = None,
+        *,
+        special: str | None = None,
+        unseen: str | None = None,
+    ) -> "Classifier":
+        """The same model with another table of word depths, for use at `depth`, or another rule for what is no word or
+        for unseen words; what is not given stays as in the model."""
         sub = self.menu[depth].subnetwork
         if not sub.by_word:
             raise UserError(f"at depth {sub.name} all words run all layers: word depths have no effect, leave them out")
+        for name, value, allowed in (("special", special, get_args(Special)), ("unseen", unseen, get_args(Unseen))):
+            if value is not None and value not in allowed:
+                raise UserError(f"{name} is {value!r}: use one of {', '.join(allowed)}")
         own = self.token_depths
-        given = TokenDepths(table, self.tokenizer, own.special if own else "deepest")
+        if table is None and own is None:
+            raise UserError("this model says itself how deep each word goes: it has no rule for unseen words or ends")
+        rule: dict[str, Any] = {"special": special or (own.special if own else "deepest")}
+        rule["unseen"] = unseen or (own.unseen if own else "deepest")
+        if table is None and own is not None:
+            given = replace(own, **rule)
+        else:
+            assert table is not None
+            given = TokenDepths(table, self.tokenizer, **rule)
         given.check_layers(self.model.config.encoder_layers)
         return Classifier(replace(self.loaded, token_depths=given), self.engine)
+
+    @property
+    def depths(self) -> list[str]:
+        """The names that `depth` can have: those of the menu and, where each word has its own depth, every exit."""
+        return list(dict.fromkeys([*self.exits, *self.menu.names]))
+
+    @property
+    def exits(self) -> dict[str, SubNetwork]:
+        """Where a whole text may leave: after the first layers, if the model was trained to classify there. Word depths
+        train every exit, as words leave at each of them."""
+        exits = [SubNetwork.prefix(layers, 0) for layers in range(1, self.model.config.encoder_layers + 1)]
+        there = {entry.subnetwork for entry in self.menu}
+        by_word = any(sub.by_word for sub in there)
+        return {sub.name: sub for sub in exits if by_word or sub in there}
+
+    def subnetwork(self, depth: str | None) -> SubNetwork:
+        """The layers that a depth runs."""
+        exits = self.exits
+        if isinstance(depth, str) and depth.strip() in exits and depth.strip() not in self.menu.names:
+            return exits[depth.strip()]
+        return self.menu[depth].subnetwork
+
+    def within_budget(self, budget: str, *, batch_size: int = 32) -> BudgetSelector:
+        """For `depth`: takes the best depth within a time per text, such as "5ms" or "200/s", on this machine, where it
+        times every depth for a second or two."""
+        return make_budget(parse_budget(budget), time_depths(self, batch_size), self.menu)
 
     @overload
     def classify(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -111,9 +159,10 @@ class Classifier(TextModel):
         self,
         texts: str | Iterable[str],
         *,
-        depth: str | None = None,
+        depth: str | Selector | None = None,
         scale: float | None = None,
         lambda_: float | None = None,
+        exit_rule: str | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
     ) -> Classification | list[Classification]:
@@ -121,28 +170,40 @@ class Classifier(TextModel):
 
         Args:
             texts: A string, which gives one Classification; or an iterable of strings, which gives a list.
-            depth: An entry of the menu, such as "6-0"; by default that of the menu.
+            depth: An entry of the menu, such as "6-0"; of a model whose words have their own depths also any exit, such
+                as "4-0"; a Selector, such as `within_budget` makes. By default that of the menu.
             scale: Where each word has its own depth: all deeper or shallower, such as 2 or 0.5.
             lambda_: The same, for depths from reconstruction: larger is shallower.
+            exit_rule: Let whole texts leave early: "confidence:0.9", at the first exit that is so sure, or
+                "patience:2", once so many exits in a row agree. For models that were trained at several exits.
             batch_size: Texts classified together.
             progress: Called with the number of texts that have become ready.
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise UserError(f"batch_size is {batch_size!r}: use a whole number, at least 1")
-        sub = self.menu[depth].subnetwork
-        words = self._word_depths(sub, scale, lambda_)
+        if not isinstance(depth, Selector):
+            self.check(depth, scale, lambda_, exit_rule)
         sources = self.read([texts] if isinstance(texts, str) else texts)
         found: dict[int, Classification] = {}
-        for chosen in alike([len(source) for source in sources], batch_size):
-            results = self.engine.classify(sub, [sources[i] for i in chosen], *words)
-            found.update(zip(chosen, map(self._classification, results), strict=True))
-            if progress is not None:
-                progress(len(chosen))
+        for name, group in _group(depth, sources).items():
+            run = self._run(name, scale, lambda_, exit_rule)
+            for places in alike([len(sources[i]) for i in group], batch_size):
+                chosen = [group[place] for place in places]
+                results = self.engine.classify(run.sub, [sources[i] for i in chosen], run.depths)
+                found.update(zip(chosen, map(self._classification, results), strict=True))
+                if progress is not None:
+                    progress(len(chosen))
         return found[0] if isinstance(texts, str) else [found[i] for i in range(len(sources))]
 
-    def check_scale(self, depth: str | None, scale: float | None, lambda_: float | None = None) -> None:
-        """Refuse what `classify` would refuse, before anyone waits for it."""
-        self._word_depths(self.menu[depth].subnetwork, scale, lambda_)
+    def check(
+        self,
+        depth: str | None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        exit_rule: str | None = None,
+    ) -> str:
+        """Refuse what `classify` would refuse, before anyone waits for it; returns the name of the depth."""
+        return self._run(depth, scale, lambda_, exit_rule).sub.name
 
     def stream(
         self, lines: Iterable[str], chunk: int = 2048, **options: Unpack[ClassifyKeywords]
@@ -152,13 +213,19 @@ class Classifier(TextModel):
         return in_chunks(lines, chunk, lambda texts: self.classify(texts, **options))
 
     def explain(
-        self, text: str, *, depth: str | None = None, scale: float | None = None, lambda_: float | None = None
+        self,
+        text: str,
+        *,
+        depth: str | None = None,
+        scale: float | None = None,
+        lambda_: float | None = None,
+        exit_rule: str | None = None,
     ) -> tuple[Classification, list[WordWithDepth]]:
         """The label of a text, and its words with the depth of each; subwords of one word may differ only where the
         model itself decides, and the deepest then counts."""
-        sub = self.menu[depth].subnetwork
+        run = self._run(depth, scale, lambda_, exit_rule)
         (source,) = self.read([text])
-        (found,) = self.engine.classify(sub, [source], *self._word_depths(sub, scale, lambda_))
+        (found,) = self.engine.classify(run.sub, [source], run.depths)
         surfaces = self.tokenizer.surfaces(source)
         names, number_of = words_of_pieces(surfaces)
         parts: dict[int, list[int]] = {}
@@ -180,25 +247,57 @@ class Classifier(TextModel):
         limit = self.longest_source
         return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(check_texts(texts))]
 
-    def _word_depths(self, sub: SubNetwork, scale: float | None, lambda_: float | None) -> _WordDepths:
+    def _run(self, depth: str | None, scale: float | None, lambda_: float | None, exit_rule: str | None) -> _Run:
+        if exit_rule is not None:
+            if scale is not None or lambda_ is not None:
+                raise UserError("an early exit is of whole texts: leave out scale and lambda, or the exit")
+            return self._early_exit(depth, exit_rule)
+        sub = self.subnetwork(depth)
         if not sub.by_word:
             if scale is not None or lambda_ is not None:
                 raise UserError(f"at depth {sub.name} all words run all layers: scale and lambda have no effect")
-            return _WordDepths()
+            return _Run(sub, ClassifierDepths())
         if self.token_depths is not None:
-            return _WordDepths(self.token_depths.changed(scale, lambda_))
+            return _Run(sub, ClassifierDepths(self.token_depths.changed(scale, lambda_)))
         if lambda_ is not None:
             raise UserError("this model says itself how deep each word goes, and has no lambda: use scale")
         factor = 1.0 if scale is None else scale
         if not 0 < factor < float("inf"):
             raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")
-        return _WordDepths(halting_scale=factor)
+        return _Run(sub, ClassifierDepths(halting_scale=factor))
+
+    def _early_exit(self, depth: str | None, exit_rule: str) -> _Run:
+        """From the exits up to a depth, by default the deepest."""
+        exits, rule = self.exits, ExitRule.parse(exit_rule)
+        if len(exits) < 2:
+            raise UserError(
+                "this model was trained to classify at one depth alone: for early exits train one with the objective "
+                "tied-multi or halting"
+            )
+        sub = list(exits.values())[-1] if depth is None else self.subnetwork(depth)
+        if sub.name not in exits:
+            raise UserError(
+                f"at depth {sub.name} there are no exits of whole texts: leave out the depth, or give one of "
+                f"{', '.join(exits)}"
+            )
+        allowed = tuple(len(one.encoder) for one in exits.values() if len(one.encoder) <= len(sub.encoder))
+        return _Run(sub, ClassifierDepths(exit_rule=replace(rule, exits=allowed)))
 
     def _classification(self, found: Classified) -> Classification:
         row, depths = found
         best = max(range(len(row)), key=row.__getitem__)
         mean, total = float(depths.mean()), int(depths.sum())
         return Classification(self.labels[best], row[best], mean, total, len(depths), tuple(row))
+
+
+def _group(depth: str | Selector | None, sources: Sequence[list[int]]) -> dict[str | None, list[int]]:
+    """Which texts run at each depth."""
+    if not isinstance(depth, Selector):
+        return {depth: list(range(len(sources)))}
+    groups: dict[str | None, list[int]] = {}
+    for number, name in enumerate(depth.choose(sources) if sources else []):
+        groups.setdefault(name, []).append(number)
+    return groups
 
 
 def _as_written(text: str, names: Sequence[str]) -> list[str] | None:

@@ -52,6 +52,11 @@ class Packing:
             self.lengths = depths.shape[1] - padding.sum(1)
         self.layers = int(self.depths.max())  # that run at all
 
+    def leave(self, leaving_b: NDArray[np.bool_], layers: int) -> None:
+        """No token of these sentences runs more than so many layers."""
+        self.depths = np.where(leaving_b[:, None], np.minimum(self.depths, layers), self.depths)
+        self.layers = int(self.depths.max())
+
     def at(self, index: int) -> Active | None:
         """Of the layer at this index from 0; None if all tokens run and there is no padding."""
         on_bs = self.depths > index

@@ -16,8 +16,18 @@ from anydepth.config import ModelConfig
 from anydepth.model.packing import Packing
 
 Gates = Sequence[float | Tensor] | None  # the weight of each layer's branches; tensors while they are being learned
-# How many layers each token runs, [b, s]; or a function that computes it from the first layer's output.
-EncoderDepths = Tensor | Callable[[Tensor], Tensor] | None
+
+
+class TextExits:
+    """Decides after each layer which texts of a batch leave: all their tokens then keep their states."""
+
+    def leave(self, state_bsd: Tensor, layers: int) -> NDArray[np.bool_]:
+        """For each text, given the state after so many layers. Those that have left before are asked again."""
+        raise NotImplementedError
+
+
+# How many layers each token runs, [b, s]; a function that computes it from the first layer's output; or exits of texts.
+EncoderDepths = Tensor | Callable[[Tensor], Tensor] | TextExits | None
 
 
 class States(list[Tensor]):
@@ -137,6 +147,9 @@ class Stack(nn.Module):
         dense, past = self.dense, dict[int, Tensor]()
         if dense is not None:
             x = dense(past, 0, x)
+        exits = depths if isinstance(depths, TextExits) else None
+        if exits is not None:
+            depths = torch.full(x.shape[:2], len(chosen))
         packing = Packing(depths, padding_bs, x.device) if isinstance(depths, Tensor) else None
         for position, index in enumerate(chosen):
             if position == 1 and callable(depths) and not isinstance(depths, Tensor):
@@ -151,6 +164,8 @@ class Stack(nn.Module):
             if dense is not None:
                 x = dense(past, index + 1, x)
             states.append(x)
+            if exits is not None and packing is not None:
+                packing.leave(exits.leave(x, position + 1), position + 1)
         return States(states, attention, None if packing is None else packing.depths)
 
     def _run(self, layer: nn.Module, x: Tensor, weight: float | Tensor, inputs: dict[str, Any]) -> Tensor:

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer, make_norm
-from anydepth.model.stack import EncoderDepths, Gates, Stack, States
+from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits
 
 
 class Transform(nn.Module):
@@ -103,8 +103,8 @@ class Transformer(nn.Module):
 
         `with_attention` adds the attention probabilities of each layer, [b, h, s, s]. `gates`, layer weights that are
         being learned, replace those of `sub`. If `sub` is by word, `depths` says how many layers each token runs (by
-        default the halting unit decides), and padding is at the end of each row. `types_bs` are token types, by
-        default 0.
+        default the halting unit decides), and padding is at the end of each row. If not, it may say where whole texts
+        leave. `types_bs` are token types, by default 0.
         """
         x_bsd = self._embed(self.source_embedding, source_bs, 0, types_bs)
         weights = sub.encoder_weights if gates is None else gates
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
             sub.encoder,
             weights,
             with_attention=with_attention,
-            depths=depths if sub.by_word else None,
+            depths=depths if sub.by_word or isinstance(depths, TextExits) else None,
             padding_bs=padding_bs,
             attend=_attend(padding_bs),
         )

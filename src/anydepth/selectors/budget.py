@@ -64,7 +64,8 @@ class BudgetSelector:
     """All sources of a call get one depth: the best in BLEU whose mean expected time over them is within the budget.
 
     A few sentences, typed in or the last of a file, say little about how long sentences are: the `usual_lengths`, where
-    known, then count instead. `measured_on` names the test set of the qualities, for messages.
+    known, then count instead. `measured_on` names the test set of the qualities, `metric` what they are and `unit` what
+    a source is, for messages.
     """
 
     def __init__(
@@ -75,11 +76,14 @@ class BudgetSelector:
         *,
         measured_on: str = "",
         usual_lengths: Sequence[int] = (),
+        metric: str = "BLEU",
+        unit: str = "sentence",
     ) -> None:
         if not costs or set(costs) != set(quality):
             raise UserError("a budget needs the cost and the quality of the same depths, and of one at least")
         self.costs, self.quality, self.budget = dict(costs), dict(quality), budget
         self.measured_on, self.usual_lengths = measured_on, usual_lengths
+        self.metric, self.unit = metric, unit
         self.has_begun = False  # once begun, nothing is refused any more
         self.depth: str | None = None
         self.expected = math.nan  # seconds per sentence, once it has chosen
@@ -97,8 +101,8 @@ class BudgetSelector:
             self._refuse_or_warn(chosen, seconds, len(sources))
         elif chosen != self.depth:
             on = f" on {self.measured_on}" if self.measured_on else ""
-            time = f"expects {in_ms(seconds)} ms per sentence within {in_ms(self.budget)} ms"
-            log.info(f"depth {chosen}: {time}, BLEU {self.quality[chosen]:.1f}{on}")
+            time = f"expects {in_ms(seconds)} ms per {self.unit} within {in_ms(self.budget)} ms"
+            log.info(f"depth {chosen}: {time}, {self.metric} {self.quality[chosen]:.1f}{on}")
         self.depth, self.expected, self.has_begun = chosen, seconds, True
         return [chosen] * len(sources)
 
@@ -106,13 +110,14 @@ class BudgetSelector:
         """A budget that the first sentences cannot meet is a mistake; within a stream it is a few long sentences."""
         if not self.has_begun:
             raise UserError(
-                f"a budget of {in_ms(self.budget)} ms per sentence is below the fastest depth, {fastest}, which takes "
-                f"{in_ms(seconds)} ms per sentence: give a budget of at least {in_ms(seconds, round_up=True)}ms"
+                f"a budget of {in_ms(self.budget)} ms per {self.unit} is below the fastest depth, {fastest}, which "
+                f"takes {in_ms(seconds)} ms per {self.unit}: give a budget of at least "
+                f"{in_ms(seconds, round_up=True)}ms"
             )
         if not self._has_warned:
             log.info(
-                f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per sentence, more than the budget of "
-                f"{in_ms(self.budget)} ms, for the next {many:,} sentences"
+                f"depth {fastest}, the fastest: expects {in_ms(seconds)} ms per {self.unit}, more than the budget of "
+                f"{in_ms(self.budget)} ms, for the next {many:,} {self.unit}s"
             )
         self._has_warned = True
 

@@ -165,7 +165,7 @@ def _add_classification(app: FastAPI, handler: ClassificationHandler, settings: 
         tags=["anydepth"],
         openapi_extra=describe_body(ClassifyRequest),
         response_model=ClassifyAnswer,
-        responses=describe_errors(400, 403, 408, 413, 415, 429, 503),
+        responses=describe_errors(400, 403, 408, 413, 415, 422, 429, 503),
     )
     async def classify(request: Request) -> Response:
         began = time.perf_counter()

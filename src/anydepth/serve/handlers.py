@@ -20,7 +20,9 @@ from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
 from anydepth.infer.classifier import Classification, Classifier, WordWithDepth
+from anydepth.infer.classifier_budget import rate_depths, time_depths
 from anydepth.infer.translator import Translator
+from anydepth.selectors.budget import best_within, in_ms
 from anydepth.serve.depths import DepthChooser
 from anydepth.serve.monitoring import FAILURE, Metrics
 from anydepth.serve.queue import JsonLinesResponse, Queue, wait_for_all
@@ -263,27 +265,50 @@ class TranslationHandler:
 class ClassificationHandler:
     def __init__(self, classifier: Classifier, settings: ServerSettings) -> None:
         self.classifier, self.settings = classifier, settings
-        classifier.menu[settings.depth]  # refuses a depth that is not there
+        classifier.check(settings.depth)  # refuses a depth that is not there
+        self._costs = time_depths(classifier, batch_size=1)  # and the first run of each depth, which is slow, is over
+        self._quality = rate_depths(self._costs, classifier.menu).quality
         if settings.budget is not None:
-            raise UserError("a budget is for models that translate; this one classifies: leave it out")
-        for name in classifier.menu.names:
-            classifier.classify(["."], depth=name)  # the first run is slow
+            self._choose_within(settings.budget, ["."])
 
     def attach(self, queue: Queue, metrics: Metrics) -> None:
         self.queue, self.metrics = queue, metrics
 
     async def classify(self, request: Request, fields: dict[str, Any], began: float) -> dict[str, Any]:
         asked = parse_request(ClassifyRequest, fields, self.settings.limits)
-        texts, entry = asked.texts, self.classifier.menu[asked.depth or self.settings.depth]
-        self.classifier.check_scale(entry.name, asked.scale)
-        results = self.queue.add(BatchKey(entry.name, words=asked.words, scale=asked.scale), texts)
+        texts, key = asked.texts, self._make_key(asked)
+        results = self.queue.add(key, texts)
         characters = sum(map(len, texts))
         self.metrics.characters.inc(characters)
-        request.state.log |= {"texts": len(texts), "characters": characters, "depth": entry.name}
+        request.state.log |= {"texts": len(texts), "characters": characters, "depth": key.depth}
         found = await wait_for_all(results, request, self.settings.limits.seconds, self.metrics)
         answers = [self._answer(text, *one) for text, one in zip(texts, found, strict=True)]
-        common = {"depth": entry.name, "milliseconds": _milliseconds_since(began)}
+        common = {"depth": key.depth, "milliseconds": _milliseconds_since(began)}
         return {**answers[0], **common} if isinstance(asked.q, str) else {"results": answers, **common}
+
+    def _make_key(self, asked: ClassifyRequest) -> BatchKey:
+        """How the texts are to be classified. Without a depth, a budget and an exit the server's settings count."""
+        depth, exit_rule = asked.depth, asked.exit
+        budget = None if asked.budget_ms is None else asked.budget_ms / 1000
+        if budget is not None and (depth is not None or exit_rule is not None):
+            raise UserError(f"budget_ms and {'exit' if depth is None else 'depth'} both choose the depth: give one")
+        if depth is None and budget is None and exit_rule is None:
+            depth, budget = self.settings.depth, self.settings.budget
+        if budget is not None:
+            depth = self._choose_within(budget, asked.texts)
+        name = self.classifier.check(depth, asked.scale, asked.lambda_, exit_rule)
+        return BatchKey(name, words=asked.words, scale=asked.scale, lambda_=asked.lambda_, exit_rule=exit_rule)
+
+    def _choose_within(self, budget: float, texts: Sequence[str]) -> str:
+        """The best depth for all of the texts."""
+        lengths = [len(source) for source in self.classifier.read(texts)]
+        chosen, seconds = best_within(self._costs, self._quality, budget, lengths)
+        if seconds > budget:
+            raise UserError(
+                f"a budget of {in_ms(budget)} ms is below the fastest depth, which takes about {in_ms(seconds)} ms per "
+                "text"
+            )
+        return chosen
 
     def _answer(self, text: str, found: Classification, words: list[WordWithDepth] | None) -> dict[str, Any]:
         answer: dict[str, Any] = {

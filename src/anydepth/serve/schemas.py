@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +21,7 @@ from anydepth.data.tokenizer import encodable
 
 DISCARDED = 16  # times the allowed size: how much of a body that is too large is still read
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -120,10 +122,17 @@ class TranslateRequest(StreamRequest):
 
 
 class ClassifyRequest(TextRequest):
-    model_config = ConfigDict(json_schema_extra={"example": {"q": "a truly terrible thriller", "words": True}})
+    """A field that is not here is refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"q": "a truly terrible thriller", "words": True}}
+    )
 
     depth: str | None = Field(None, description="Such as 6-0; by default that of the model.")
+    budget_ms: Positive | None = Field(None, description="The best depth within this time per text.")
+    exit: str | None = Field(None, description="confidence:0.9 or patience:2: texts leave early, at a sure exit.")
     scale: Positive | None = Field(None, description="Where each word has its own depth: all deeper or shallower.")
+    lambda_: Finite | None = Field(None, alias="lambda", description="The same, for depths from reconstruction.")
     words: bool = Field(False, description="Give the depth of each word.")
 
 
@@ -197,22 +206,33 @@ def _refuse_constant(name: str) -> float:
 
 def parse_request(kind: type[AnyRequest], fields: dict[str, Any], limits: RequestLimits) -> AnyRequest:
     """The fields, checked; empty ones count as left out. Messages are LibreTranslate's."""
-    given = {name: value for name, value in fields.items() if value not in (None, "", [])}
+    known = [field.alias or name for name, field in kind.model_fields.items()]
+    given = {name: value for name, value in fields.items() if value not in (None, "", []) or name not in known}
     try:
         asked = kind.model_validate(given)
     except ValidationError as error:
-        problem = error.errors()[0]
-        name, wrong = problem["loc"][0], problem["type"]
-        if wrong == "missing":
-            raise ApiError(400, f"Invalid request: missing {name} parameter") from None
-        reason = WRONG.get(wrong) or WRONG[wrong.partition("_")[0]]
-        raise ApiError(400, f"Invalid request: {name} parameter {reason}") from None
+        raise _explain(error, known) from None
     if len(asked.texts) > limits.texts:
         raise ApiError(400, f"Invalid request: request ({len(asked.texts)}) exceeds batch limit ({limits.texts})")
     characters = sum(map(len, asked.texts))
     if characters > limits.characters:
         raise ApiError(400, f"Invalid request: request ({characters}) exceeds text limit ({limits.characters})")
     return asked
+
+
+def _explain(error: ValidationError, known: list[str]) -> ApiError:
+    """What is wrong with the first wrong field; one that is not known comes before all others."""
+    problems = error.errors()
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+    name, wrong = str(problem["loc"][0]), problem["type"]
+    if wrong == "extra_forbidden":
+        near = get_close_matches(name, known, 1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        return ApiError(422, f"Invalid request: there is no {name[:40]} parameter: {advice}")
+    if wrong == "missing":
+        return ApiError(400, f"Invalid request: missing {name} parameter")
+    reason = WRONG.get(wrong) or WRONG[wrong.partition("_")[0]]
+    return ApiError(400, f"Invalid request: {name} parameter {reason}")
 
 
 # Answers, as /docs describes them
@@ -272,6 +292,7 @@ STATUSES = {
     408: "The client did not send it in time.",
     413: "The body is too large.",
     415: "Neither JSON nor a form.",
+    422: "There is a field that is not known.",
     429: "Too many requests are waiting; Retry-After says when to try again.",
     503: "Not ready in time.",
 }

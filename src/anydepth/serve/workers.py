@@ -53,14 +53,21 @@ class BatchKey(NamedTuple):
     nbest: int = 1
     words: bool = False  # of a classifier: return the depth of each word
     scale: float | None = None
+    lambda_: float | None = None
+    exit_rule: str | None = None
 
 
 def run_batch(model: ServedModel, key: BatchKey, texts: list[str]) -> list[Any]:
     """For each text its best translations and whether they were cut off at the limit; or its label."""
     if isinstance(model, Classifier):
+        depth, scale, lambda_, exit_rule = key.depth, key.scale, key.lambda_, key.exit_rule
         if key.words:
-            return [model.explain(text, depth=key.depth, scale=key.scale) for text in texts]
-        found = model.classify(texts, depth=key.depth, scale=key.scale, batch_size=len(texts))
+            return [
+                model.explain(text, depth=depth, scale=scale, lambda_=lambda_, exit_rule=exit_rule) for text in texts
+            ]
+        found = model.classify(
+            texts, depth=depth, scale=scale, lambda_=lambda_, exit_rule=exit_rule, batch_size=len(texts)
+        )
         return [(one, None) for one in found]
     translator = model if key.pair is None else model.between(*key.pair)
     nbest = translator.hypotheses(

@@ -83,7 +83,9 @@ def make_token_depths(recipe: Recipe, prepared: Prepared, table: WordDepths | No
         return None
     if table is None:
         table = mi_depths(prepared.training_text(), recipe.model.encoder_layers)
-    found = TokenDepths(table, prepared.tokenizer, config.special).changed(config.scale, config.lambda_)
+    found = TokenDepths(
+        table, prepared.tokenizer, config.special, config.scale, config.lambda_, config.unseen
+    ).changed()
     found.check_layers(recipe.model.encoder_layers)
     return found
 

@@ -4,7 +4,7 @@ Shapes: w words.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
-from anydepth.word_depths.table import DIGITS, WordDepths
+from anydepth.word_depths.table import DIGITS, WordDepths, mean_values
 
 SMOOTHING = 0.1
-# What is left of 0 after rounding errors. The information of the words of a large corpus is far above it.
-NOTHING = 1e-12
+SAME = 1e-12  # rounding errors of a logarithm
 MANY_LABELS = 100
 
 Floats = NDArray[np.float64]
@@ -31,24 +30,25 @@ class WordCounts:
     occurrences: Counter[str] = field(default_factory=Counter)
 
 
-def count_words(pairs: Iterable[tuple[str, str]]) -> WordCounts:
-    """Count in one pass over (text, label). Memory grows with the vocabulary alone."""
+def count_words(pairs: Iterable[tuple[str, str]], advance: Callable[[int], None] = lambda count: None) -> WordCounts:
+    """Count in one pass over (text, label). Memory grows with the vocabulary alone. `advance` is called for each."""
     counts = WordCounts()
     for text, label in pairs:
         words = split_words(text)
         counts.texts[label] += 1
         counts.occurrences.update(words)
         counts.present.setdefault(label, Counter()).update(set(words))
+        advance(1)
     return counts
 
 
-def mutual_information(counts: WordCounts) -> dict[str, float]:
+def mutual_information(counts: WordCounts, floor: float | None = None) -> dict[str, float]:
     """The information that the presence of a word gives about the label, in nats, summed over the labels.
 
     For each label, texts are counted four ways: with or without the word, of the label or not. 0.1 is added to each
     of the four. Divided by their sum these are the joint probabilities, and their row and column sums the marginal
-    ones, so that no information is below 0. A word that is spread exactly as the labels are has none; it gets the
-    smallest information that any other word has, as 0 has no logarithm.
+    ones, so that no information is below 0. What is below the floor, by default the level of chance, is
+    raised to it.
     """
     numbers = {word: number for number, word in enumerate(counts.occurrences)}
     present = {label: _scattered(words, numbers) for label, words in counts.present.items()}
@@ -60,9 +60,20 @@ def mutual_information(counts: WordCounts) -> dict[str, float]:
         information_w += _information(
             both_w, with_word_w - both_w, of_label - both_w, all_texts - of_label - with_word_w + both_w
         )
-    above = information_w[information_w > NOTHING]
-    least = float(above.min()) if len(above) else NOTHING
-    return dict(zip(numbers, np.maximum(information_w, least).tolist(), strict=True))
+    information_w = np.maximum(information_w, chance_level(counts) if floor is None else floor)
+    return dict(zip(numbers, information_w.tolist(), strict=True))
+
+
+def chance_level(counts: WordCounts) -> float:
+    """The information that a word which tells nothing is expected to show, in nats: labels / (2 texts).
+
+    Of a 2 x 2 table of n texts, 2 n times the information is the G statistic. If word and label are independent, G has
+    a chi-squared distribution with one degree of freedom, whose mean is 1, so the information has the mean 1 / (2 n).
+    Eq. 2 sums one such table for each label. (One table of word by label would have labels - 1 degrees of freedom.)
+    Differences below this level are noise: without the floor, the word that happens to be spread most exactly as the
+    labels are, one word in thousands, would decide the width of all bins.
+    """
+    return len(counts.texts) / (2 * counts.texts.total())
 
 
 def mi_depths(pairs: Iterable[tuple[str, str]], layers: int) -> WordDepths:
@@ -73,14 +84,15 @@ def mi_depths(pairs: Iterable[tuple[str, str]], layers: int) -> WordDepths:
 def make_depths(counts: WordCounts, layers: int) -> WordDepths:
     """`layers` bins of equal width over the range of -log information; the most informative words are in the first.
 
-    A value is `layers` times the place in that range, plus a half, so that rounding with halves down gives the bin.
+    The last bin ends at the level of chance wherever there are words that tell no more than that. A value is `layers`
+    times the place in that range, plus a half, so that rounding with halves down gives the bin.
     """
     _check(counts)
     information = mutual_information(counts)
     log_w = -np.log(np.fromiter(information.values(), np.float64, len(information)))
     low, high = float(log_w.min()), float(log_w.max())
     # If all words are equally informative, there is no reason to stop any of them early.
-    places_w = (log_w - low) / (high - low) if high - low > NOTHING else np.ones_like(log_w)
+    places_w = (log_w - low) / (high - low) if high - low > SAME else np.ones_like(log_w)
     # Rounded up: to the nearest, a value just above the border of two bins would fall back.
     values_w = np.ceil(layers * places_w * 10**DIGITS) / 10**DIGITS + 0.5
     facts = {
@@ -88,11 +100,13 @@ def make_depths(counts: WordCounts, layers: int) -> WordDepths:
         "labels": dict(counts.texts.most_common()),
         "occurrences": counts.occurrences.total(),
         "smoothing": SMOOTHING,
+        "chance level": chance_level(counts),
         "lowest -log MI": round(low, DIGITS),
         "highest -log MI": round(high, DIGITS),
     }
     rows: list[tuple[float, ...]] = [(value,) for value in values_w.tolist()]
-    return WordDepths("mi", layers, dict(zip(information, rows, strict=True)), facts=facts)
+    rare = [row for word, row in zip(information, rows, strict=True) if counts.occurrences[word] == 1]
+    return WordDepths("mi", layers, dict(zip(information, rows, strict=True)), facts=facts, rare=mean_values(rare))
 
 
 def _check(counts: WordCounts) -> None:

@@ -1,11 +1,12 @@
 """Word depths by reconstruction: how well each layer predicts a masked word from its context (Liu et al. 2021, Eq. 4).
 
 Trains a masked language model that predicts from every layer through one head ("anytime prediction"), masks each word
-of a sample of texts in turn, and averages over the occurrences of each word.
+of a sample of texts in turn, and averages the losses over the occurrences of each word.
 
 Shapes: w words of a text, n layers, r masked subwords, b masked texts, s length, v vocabulary.
 """
 
+import json
 import logging
 import random
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,17 +35,19 @@ from anydepth.model import Transformer
 from anydepth.model.hf import is_pretrained
 from anydepth.progress import progress_bar
 from anydepth.training.run import train
-from anydepth.word_depths.table import WordDepths, text_key
+from anydepth.word_depths.table import WordDepths, mean_values, text_key
 
 log = logging.getLogger(__name__)
 
-Losses = NDArray[np.float32]
+Losses = NDArray[np.float32] | NDArray[np.float64]
 LAMBDAS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # a table has a figure for each, and for its own
 TEXTS, TOKENS = 256, 8192  # at a time: texts that are sorted by length, and subwords that run together
 MASKED_TOKENS = 2_000_000  # of all masked texts that are held in memory
 TEXT = "text.txt"
 SEED = 1
 FEWEST = 20  # texts
+VALIDATIONS = 10  # in the training of the model that fills in
+STILL_FALLING = 0.02  # of the loss, in the last two tenths of the training: then it has not converged
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class ReconstructionConfig:
     encoder: Path | None  # to start from, or one that fills in already; None: from scratch
     layers: int | None
     steps: int
-    rate: float
+    learning_rate: float
     batch_tokens: int
     sample: int  # texts that the table is averaged over
     lambda_: float
@@ -90,6 +94,8 @@ def reconstruction_depths(
         "max_tokens": settings.max_tokens,
         "encoder": None if settings.encoder is None else settings.encoder.name,
     }
+    if there is None:
+        facts["converged"] = _has_converged(work, settings.steps)
     return averager.table(of_texts, facts), averager.counts
 
 
@@ -124,6 +130,22 @@ def _train_filler(settings: ReconstructionConfig, texts: Sequence[str], work: Pa
         for key, name in NAMES.items():
             said = said.replace(key, name)
         raise UserError(said) from error
+
+
+def _has_converged(work: Path, steps: int) -> bool:
+    """Whether the loss on held-out text, the mean over all layers, had all but stopped falling. Says so if not."""
+    records = [json.loads(line) for line in (work / "log.jsonl").read_text("utf-8").splitlines()]
+    losses = [fmean(record["nll"].values()) for record in records if record["kind"] == "valid"]
+    before, last = losses[max(0, len(losses) - 3)], losses[-1]
+    if len(losses) >= VALIDATIONS and before - last <= STILL_FALLING * before:
+        return True
+    fell = f"from {before:.2f} to {last:.2f} nats at the end" if len(losses) > 1 else "in too few updates to tell"
+    log.warning(
+        "warning: the model that fills in has not converged: its loss fell %s; train it longer than %s updates",
+        fell,
+        f"{steps:,}",
+    )
+    return False
 
 
 def _parts(text: str, max_tokens: int) -> Iterator[str]:
@@ -161,14 +183,14 @@ def _recipe(settings: ReconstructionConfig, texts: Sequence[str], work: Path) ->
             "train": {
                 "steps": settings.steps,
                 "batch_tokens": settings.batch_tokens,
-                "rate": settings.rate,
+                "rate": settings.learning_rate,
                 "warmup": max(1, settings.steps // 10),
                 "schedule": "linear",
                 "label_smoothing": 0.0,
                 "clip": 5.0,
                 "average": 1,
                 "log_every": max(1, settings.steps // 20),
-                "valid_every": max(1, settings.steps // 4),
+                "valid_every": max(1, settings.steps // VALIDATIONS),
                 "checkpoint_every": max(1, settings.steps // 4),
                 "threads": settings.threads,
                 "device": settings.device,
@@ -273,8 +295,10 @@ def _losses(model: Transformer, rows: Sequence[MaskedRow]) -> Losses:
     wanted_r = torch.tensor([token for row in rows for token in row.wanted], device=device)
     counts_b = torch.tensor([len(row.places) for row in rows])
     states = model.encode(source_bs, model.full, padding_bs if bool(padding_bs.any()) else None)
-    of_layers = [_word_means(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b) for state in states]
-    return np.stack(of_layers, axis=1)
+    losses_bn = np.empty((len(rows), len(states)), np.float32)
+    for layer, state in enumerate(states):
+        losses_bn[:, layer] = _word_means(_loss(model, state, padding_bs, rows_r, wanted_r), counts_b)
+    return losses_bn
 
 
 def _loss(model: Transformer, state_bsd: Tensor, padding_bs: Tensor, rows_r: Tensor, wanted_r: Tensor) -> Tensor:
@@ -289,7 +313,8 @@ def _word_means(loss_r: Tensor, counts_b: Tensor) -> Losses:
 
 
 class Averager:
-    """Depths of occurrences, averaged for each word: the table that a served model looks words up in."""
+    """The losses of occurrences, averaged for each word, and the depths that follow: the table that a served model
+    looks words up in. (The mean of the occurrences' depths would pull all words to the middle.)"""
 
     def __init__(self, layers: int, lambda_: float) -> None:
         """`lambda_` is the one that counts unless another is asked for; the table has it beside some more."""
@@ -299,16 +324,20 @@ class Averager:
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def add(self, one: Occurrences) -> None:
-        depths_lw = np.stack([one.depths(lambda_) for lambda_ in self.lambdas])
-        for word, depths_l in compress(zip(one.words, depths_lw.T, strict=True), one.known_w):
-            if word == UNKNOWN.strip():  # stands for any word; all that are unseen go deepest
+        for word, losses_n in compress(zip(one.words, one.losses_wn, strict=True), one.known_w):
+            if word == UNKNOWN.strip():  # stands for any word
                 continue
             self.counts[word] += 1
-            self._sums[word] = self._sums.get(word, 0.0) + depths_l
+            self._sums[word] = self._sums.get(word, 0.0) + losses_n.astype(np.float64)
 
     def table(self, texts: dict[str, tuple[int, ...]], facts: dict[str, object]) -> WordDepths:
-        values = {word: tuple((total / self.counts[word]).tolist()) for word, total in self._sums.items()}
-        return WordDepths("reconstruction", self.layers, values, self.lambdas, self.lambda_, texts, facts)
+        words = list(self._sums)
+        sums_wn = np.array([self._sums[word] for word in words]).reshape(len(words), self.layers)
+        means = Occurrences(words, sums_wn / np.array([[self.counts[word]] for word in words]).reshape(-1, 1))
+        depths_wl = np.stack([means.depths(lambda_) for lambda_ in self.lambdas], axis=1).astype(np.float64)
+        values = dict(zip(words, map(tuple, depths_wl.tolist()), strict=True))
+        rare = mean_values([values[word] for word in words if self.counts[word] == 1])
+        return WordDepths("reconstruction", self.layers, values, self.lambdas, self.lambda_, texts, facts, rare)
 
 
 def occurrence_depths(found: Iterable[Occurrences], lambda_: float) -> dict[str, tuple[int, ...]]:

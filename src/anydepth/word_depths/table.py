@@ -1,7 +1,8 @@
 """The table of how deep each word goes, made before any text is classified; and from it the depth of each token.
 
 word-depths.json   format, kind, layers, lambdas, lambda, facts; words: the depth of each on a continuous scale, for
-                   each lambda; texts: the depths of the words of texts that were measured one by one
+                   each lambda; texts: the depths of the words of texts that were measured one by one; rare (format 2):
+                   the mean of the words that occurred once
 """
 
 import json
@@ -23,16 +24,19 @@ from anydepth.data.cleaning import digest
 from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
+from anydepth.word_depths.lookup import Bools, Lookups
 
-FORMAT = 1
+FORMAT = 2  # the newest that is read; a table without `rare` is written as format 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved
-KEPT_TABLES = 8
+KEPT_ROWS = 8
 ADVICE = "make it again with `anydepth word-depths`"
 
 TableKind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
+Depths = NDArray[np.int64]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Special = Literal["deepest", "shallowest"]
+Special = Literal["deepest", "mean", "shallowest"]
+Unseen = Literal["deepest", "frequency", "subword"]
 
 
 def text_key(words: Sequence[str]) -> str:
@@ -46,7 +50,8 @@ class WordDepths:
 
     `values` has the depth of a word on a continuous scale: one number for each penalty in `lambdas`, which ascend, or
     a single one without penalties. `lambda_` is the penalty that counts unless another is asked for. `texts` has
-    depths for each occurrence of a word, by `text_key`. `facts` say how the table was made.
+    depths for each occurrence of a word, by `text_key`. `facts` say how the table was made. `rare` is the mean value of
+    the words that occurred once in the text it was made from, for each penalty; empty where that is not known.
     """
 
     kind: str
@@ -56,14 +61,14 @@ class WordDepths:
     lambda_: float | None = None
     texts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    _tables: dict[tuple[float, float | None], dict[str, int]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    rare: tuple[float, ...] = ()
+    _rows: dict[float | None, dict[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
         rounded = np.round(_array(self), DIGITS).tolist()
         object.__setattr__(self, "values", dict(zip(self.values, map(tuple, rounded), strict=True)))
+        object.__setattr__(self, "rare", tuple(round(value, DIGITS) for value in self.rare))
 
     def depths(self, words: Sequence[str], scale: float = 1.0, lambda_: float | None = None) -> list[int]:
         """The depth of each word of a text: `scale` times its value to the nearest whole number, halves down.
@@ -71,16 +76,40 @@ class WordDepths:
         It is at least 1 and at most `layers`. A word that is not in the table is as deep as the deepest. Between two
         penalties of the table a value is interpolated.
         """
-        penalty = self._penalty(scale, lambda_)
-        table = self._tables.get((scale, penalty))
-        if table is None:
-            table = self._make_table(scale, penalty)
-        unseen = table[""]
-        found = [table.get(word, unseen) for word in words]
+        row, unseen = self.row(scale, lambda_), self.unseen_value("deepest", lambda_)
+        given = self.given_depths(words, scale)
+        return self.whole([row.get(word, unseen) for word in words], scale) if given is None else given
+
+    def given_depths(self, words: Sequence[str], scale: float) -> list[int] | None:
+        """Those of a text that was measured itself, if it was."""
         given = self.texts.get(text_key(words)) if self.texts else None
-        if given is not None and len(given) == len(words):
-            return _whole(np.array(given, dtype=np.float64), scale, self.layers)
-        return found
+        return None if given is None or len(given) != len(words) else self.whole(given, scale)
+
+    def row(self, scale: float = 1.0, lambda_: float | None = None) -> dict[str, float]:
+        """The value of each word at a penalty. Refuses a scale or a lambda that is not possible."""
+        penalty = self._penalty(scale, lambda_)
+        if penalty not in self._rows:
+            if len(self._rows) >= KEPT_ROWS:  # a sweep over lambdas must not fill the memory
+                del self._rows[next(iter(self._rows))]
+            self._rows[penalty] = dict(zip(self.values, self._at(_array(self), penalty).tolist(), strict=True))
+        return self._rows[penalty]
+
+    def unseen_value(self, rule: Unseen, lambda_: float | None = None) -> float:
+        """That of a word which is not in the table: of the deepest layer and word, or the mean of those seen once."""
+        penalty = self._penalty(1.0, lambda_)
+        if rule != "deepest" and self.rare:
+            return float(self._at(np.array([self.rare]), penalty)[0])
+        return max(float(self.layers), max(self.row(1.0, lambda_).values(), default=0.0))
+
+    def whole(self, values: Sequence[float], scale: float) -> list[int]:
+        """Depths from values."""
+        scaled = np.ceil(scale * np.asarray(values, dtype=np.float64) - 0.5)
+        whole: list[int] = np.clip(scaled, 1, self.layers).astype(np.int64).tolist()
+        return whole
+
+    def _at(self, values: Floats, penalty: float | None) -> Floats:
+        """A column of [word, lambda], interpolated where the penalty is between two of the table."""
+        return values[:, 0] if penalty is None else _interpolated(values, self.lambdas, penalty)
 
     def _penalty(self, scale: float, lambda_: float | None) -> float | None:
         if not (math.isfinite(scale) and scale > 0):
@@ -102,21 +131,9 @@ class WordDepths:
             )
         return lambda_
 
-    def _make_table(self, scale: float, penalty: float | None) -> dict[str, int]:
-        """A whole number for each word, and under the empty word that of unseen ones."""
-        values = _array(self)
-        row = values[:, 0] if penalty is None else _interpolated(values, self.lambdas, penalty)
-        table = dict(zip(self.values, _whole(row, scale, self.layers), strict=True))
-        deepest = max(float(self.layers), float(row.max(initial=0.0)))
-        table[""] = _whole(np.array([deepest]), scale, self.layers)[0]
-        if len(self._tables) >= KEPT_TABLES:  # a sweep over scales must not fill the memory
-            del self._tables[next(iter(self._tables))]
-        self._tables[scale, penalty] = table
-        return table
-
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": FORMAT if self.rare else 1,
             "kind": self.kind,
             "layers": self.layers,
             "lambdas": list(self.lambdas),
@@ -124,6 +141,7 @@ class WordDepths:
             "facts": self.facts,
             "words": {word: list(values) for word, values in self.values.items()},
             "texts": {key: list(depths) for key, depths in self.texts.items()},
+            **({"rare": list(self.rare)} if self.rare else {}),
         }
 
     @classmethod
@@ -134,7 +152,7 @@ class WordDepths:
         except ValidationError as error:
             problem = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
-        return cls(read.kind, read.layers, read.words, read.lambdas, read.lambda_, read.texts, read.facts)
+        return cls(read.kind, read.layers, read.words, read.lambdas, read.lambda_, read.texts, read.facts, read.rare)
 
     def save(self, path: Path) -> None:
         write_atomically(path, "".join(_pieces(self.to_json())))
@@ -172,6 +190,12 @@ class _Record(BaseModel):
     facts: dict[str, Any]
     words: dict[str, tuple[Finite, ...]]
     texts: dict[str, tuple[Annotated[int, Field(ge=1)], ...]]
+    rare: tuple[Finite, ...] = ()
+
+
+def mean_values(rows: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """Of several words, for each penalty; nothing of none."""
+    return tuple(np.mean(rows, axis=0).tolist()) if rows else ()
 
 
 def _check(table: WordDepths) -> None:
@@ -183,6 +207,8 @@ def _check(table: WordDepths) -> None:
     wrong = next((word for word, values in table.values.items() if len(values) != figures), None)
     if wrong is not None:
         raise ValueError(f"{wrong!r} has {len(table.values[wrong])} values, not {figures}")
+    if table.rare and len(table.rare) != figures:
+        raise ValueError(f"rare has {len(table.rare)} values, not {figures}")
     if not np.isfinite(_array(table)).all():
         raise ValueError("a word has a value that is no finite number")
     if not all(map(math.isfinite, table.lambdas)):
@@ -208,11 +234,6 @@ def _interpolated(values: Floats, lambdas: Sequence[float], penalty: float) -> F
     return mixed
 
 
-def _whole(values: Floats, scale: float, layers: int) -> list[int]:
-    whole: list[int] = np.clip(np.ceil(scale * values - 0.5), 1, layers).astype(np.int64).tolist()
-    return whole
-
-
 def _pieces(content: dict[str, Any]) -> Iterator[str]:
     """JSON with a line for each word, which can be looked through and compared."""
     for number, (key, value) in enumerate(content.items()):
@@ -227,8 +248,12 @@ def _pieces(content: dict[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TokenDepths:
-    """Subwords have the depth of their word. What is no word, such as the end of a text, is as deep as the deepest
-    word of the text, or runs one layer. Padding has no depth.
+    """Subwords have the depth of their word. Padding has no depth.
+
+    `special` is for what is no word, such as the end of a text: as deep as the deepest word of the text, as the mean of
+    its words' subwords, or one layer. `unseen` is for words that are not in the table: as deep as the deepest; as the
+    mean of the words that the table's text had once (`frequency`); or as the mean of the known words with the same
+    subwords, and those by frequency that have none (`subword`).
     """
 
     table: WordDepths
@@ -236,6 +261,8 @@ class TokenDepths:
     special: Special = "deepest"
     scale: float = 1.0
     lambda_: float | None = None
+    unseen: Unseen = "deepest"
+    _lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
 
     def changed(self, scale: float | None = None, lambda_: float | None = None) -> "TokenDepths":
         """With another scale or lambda, where one is given."""
@@ -244,33 +271,87 @@ class TokenDepths:
             scale=self.scale if scale is None else scale,
             lambda_=self.lambda_ if lambda_ is None else lambda_,
         )
-        changed.table.depths([], changed.scale, changed.lambda_)  # refuses what is not possible
+        changed.table.row(changed.scale, changed.lambda_)  # refuses what is not possible
         return changed
 
     def words(self, ids: Sequence[int]) -> tuple[list[str], list[int], list[int]]:
         """The words of a text as the encoder reads it, the depth of each, and for each token the number of its word."""
-        words, number_of = words_of_pieces(self.tokenizer.surfaces(ids))
-        return words, self.table.depths(words, self.scale, self.lambda_), number_of
+        surfaces = self.tokenizer.surfaces(ids)
+        words, number_of = words_of_pieces(surfaces)
+        given = self.table.given_depths(words, self.scale)
+        if given is not None:
+            return words, given, number_of
+        row, specials = self.table.row(self.scale, self.lambda_), self.tokenizer.specials
+        tokens: dict[int, list[int]] = {}
+        for token, number, surface in zip(ids, number_of, surfaces, strict=True):
+            if token not in specials and surface.strip():
+                tokens.setdefault(number, []).append(token)
+        values = [
+            row[word] if word in row else self._unseen_value(tokens.get(number, []))
+            for number, word in enumerate(words)
+        ]
+        return words, self.table.whole(values, self.scale), number_of
 
     def of(self, ids: Sequence[int]) -> list[int]:
         """How many layers each token of a text runs, given as the encoder reads it."""
-        _, depths, number_of = self.words(ids)
-        specials = self.tokenizer.specials
-        found = [
-            None if token in specials or number < 0 else depths[number]
-            for token, number in zip(ids, number_of, strict=True)
-        ]
-        deepest = max((depth for depth in found if depth is not None), default=1)
-        special = deepest if self.special == "deepest" else 1
-        return [special if depth is None else depth for depth in found]
+        found: list[int] = self.tensor(torch.tensor([ids])).tolist()[0]
+        return found
 
     def tensor(self, source_bs: Tensor) -> Tensor:
         """[b, s], 0 at padding, which is at the end of each row."""
-        depths_bs = torch.zeros_like(source_bs, device="cpu")
-        lengths = (source_bs != Tokenizer.PAD).sum(1).tolist()
-        for row, ids, length in zip(depths_bs, source_bs.tolist(), lengths, strict=True):
-            row[:length] = torch.tensor(self.of(ids[:length]))
-        return depths_bs
+        ids_bs = source_bs.cpu().numpy()
+        index = self._lookups.index(self.tokenizer)
+        values_bs = np.full(ids_bs.shape, np.nan)
+        read_b = np.zeros(len(ids_bs), bool) if self.table.texts else index.can_read(ids_bs)
+        if read_b.any():
+            values_bs[read_b] = self._lookups.values(self._key, self._value, index).at(ids_bs[read_b])
+        depths_bs = np.zeros(ids_bs.shape, np.int64)
+        known_bs = ~np.isnan(values_bs)
+        depths_bs[known_bs] = self.table.whole(values_bs[known_bs], self.scale)
+        for row in np.flatnonzero(~read_b):
+            depths_bs[row], known_bs[row] = self._one_by_one(ids_bs[row].tolist())
+        return torch.from_numpy(self._with_specials(depths_bs, known_bs, ids_bs != Tokenizer.PAD))
+
+    def _with_specials(self, depths_bs: Depths, known_bs: Bools, text_bs: Bools) -> Depths:
+        """What is no word follows the rule; a text without words runs one layer."""
+        counts_b = np.maximum(known_bs.sum(1), 1)
+        special_b = np.ones(len(depths_bs), np.int64)
+        if self.special == "deepest":
+            special_b = np.maximum(depths_bs.max(1, initial=1), 1)
+        elif self.special == "mean":
+            special_b = np.maximum(np.ceil(depths_bs.sum(1) / counts_b - 0.5), 1).astype(np.int64)
+        filled: Depths = np.where(text_bs & ~known_bs, special_b[:, None], depths_bs)
+        return filled
+
+    def _one_by_one(self, ids: list[int]) -> tuple[list[int], list[bool]]:
+        """The same for one text without arrays, where its subwords must be spelt together: the depth of each token, 0
+        where it is no word, and whether it is one."""
+        length = sum(token != Tokenizer.PAD for token in ids)
+        _, depths, number_of = self.words(ids[:length])
+        specials = self.tokenizer.specials
+        known = [
+            token not in specials and number >= 0 for token, number in zip(ids[:length], number_of, strict=True)
+        ] + [False] * (len(ids) - length)
+        numbers = number_of + [-1] * (len(ids) - length)
+        return [depths[n] if is_word else 0 for n, is_word in zip(numbers, known, strict=True)], known
+
+    @property
+    def _key(self) -> tuple[float | None, Unseen]:
+        return self.lambda_, self.unseen
+
+    def _value(self, word: str, tokens: Sequence[int]) -> float:
+        """Of a word that is written with these subwords."""
+        value = self.table.row(self.scale, self.lambda_).get(word)
+        return self._unseen_value(tokens) if value is None else value
+
+    def _unseen_value(self, tokens: Sequence[int]) -> float:
+        if self.unseen == "subword":
+            row = self.table.row(self.scale, self.lambda_)
+            means = self._lookups.subword_means(self.lambda_, self.tokenizer, row)
+            known = [means[token] for token in tokens if token in means]
+            if known:
+                return sum(known) / len(known)
+        return self.table.unseen_value(self.unseen, self.lambda_)
 
     def on(self, batch: Batch) -> Batch:
         """The batch with the depth of each token of its source."""
@@ -278,7 +359,9 @@ class TokenDepths:
 
     def to_bytes(self) -> bytes:
         """All that decides the depths, except the tokenizer."""
-        rule = {"special": self.special, "scale": self.scale, "lambda": self.lambda_}
+        rule: dict[str, Any] = {"special": self.special, "scale": self.scale, "lambda": self.lambda_}
+        if self.unseen != "deepest":
+            rule["unseen"] = self.unseen
         return json.dumps([self.table.to_json(), rule], sort_keys=True).encode()
 
     def check_layers(self, layers: int) -> None:
