@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import yaml
-
 from anydepth.depth import DepthMenu
 
 NO_LANGUAGE = "source"  # what a recipe has that names none
@@ -29,7 +27,7 @@ def model_card(record: dict[str, Any], menu: DepthMenu) -> str:
     if facts.get("license"):
         head["license"] = facts["license"]
     parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        f"---\n{_dump(head, sort_keys=False)}---",
         f"# {f'{source} to {target}' if translates else source}, {'any depth' if len(menu) > 1 else 'one depth'}",
         _summary(record, menu, len(pairs)),
         *_about(facts),
@@ -48,7 +46,7 @@ def _about(facts: dict[str, Any]) -> list[str]:
 
 def _data_and_recipe(facts: dict[str, Any]) -> list[str]:
     """What every card ends with."""
-    recipe = yaml.safe_dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
+    recipe = _dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
     return ["## Data", _data(facts), "## Recipe", f"```yaml\n{recipe}```"]
 
 
@@ -154,7 +152,7 @@ def _classifier_card(record: dict[str, Any], menu: DepthMenu) -> str:
     )
     example = 'from anydepth import Classifier\n\nc = Classifier.load("this folder")\nc.classify("...").label'
     parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        f"---\n{_dump(head, sort_keys=False)}---",
         "# Text classification, any depth",
         summary,
         *_about(facts),
@@ -188,3 +186,9 @@ def _accuracy_table(menu: DepthMenu) -> str:
 
 def _measured_on(menu: DepthMenu) -> str:
     return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in menu.measured_on.items())
+
+
+def _dump(values: dict[str, Any], **options: Any) -> str:
+    import yaml  # only cards need it
+
+    return str(yaml.safe_dump(values, **options))

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from anydepth.artifact import bundled_model
+from anydepth.device import set_torch_threads
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -139,22 +140,24 @@ def load_translator(
     batch_size: int = 1,
 ) -> "Translator":
     """The model for the language pair that the user wants, refused where that is not clear; on the engine."""
-    from anydepth.infer.translator import on_engine
+    from anydepth.engines.auto import EngineOptions, make_engine
+    from anydepth.infer.languages import choose_pair, encoder_alone
+    from anydepth.infer.translator import Translator, load_for_engine
 
-    translator = load_model(model, device, threads).between(source, target)
-    return on_engine(
-        translator, engine, threads, quantize, speculate=speculate, shortlist=shortlist, batch_size=batch_size
-    )
+    set_torch_threads(threads)
+    loaded = load_for_engine(bundled_model() if model is None else model, device, engine)
+    if loaded.kind == "encoder":
+        raise encoder_alone()
+    chosen = choose_pair(loaded, source, target)
+    options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
+    return Translator(chosen, make_engine(chosen, engine, options))
 
 
 def load_model(model: Path | None, device: str, threads: int | None) -> "Translator":
     """The model for all of its language pairs."""
-    import torch
-
     from anydepth.infer.translator import Translator
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    set_torch_threads(threads)
     return Translator.load(bundled_model() if model is None else model, engine="torch", device=device)
 
 

@@ -1,22 +1,27 @@
 """The depth of each text: one for all, one for each, or by a selector."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.infer.languages import must_choose
 from anydepth.selectors import Selector
-from anydepth.selectors.learned import LearnedSelector, load_selector
+
+if TYPE_CHECKING:
+    from anydepth.selectors.learned import LearnedSelector
 
 AUTO = "auto"  # the model's own selector
 Depth = str | Sequence[str] | Selector | None
 
 
-def own_selector(loaded: LoadedModel) -> LearnedSelector | None:
+def own_selector(loaded: LoadedModel) -> "LearnedSelector | None":
     """The one in the model's folder, if there is one."""
-    if loaded.folder is None:
+    if loaded.folder is None or not (loaded.folder / "selector").exists():
         return None
+    from anydepth.selectors.learned import load_selector
+
     return load_selector(loaded.folder, loaded.model, loaded.tokenizer, loaded.menu.whole, loaded.checksum)
 
 

@@ -47,6 +47,9 @@ class Measured(Protocol):
     def fingerprint(self) -> str: ...
 
     @property
+    def device(self) -> str: ...
+
+    @property
     def engine(self) -> Runs: ...
 
 
@@ -181,7 +184,7 @@ def within_budget(
     """A selector for `budget`, such as "20ms", by what was measured on this machine or, failing that, by a sweep."""
     seconds = parse_budget(budget)
     say = say or (lambda line: None)
-    device, threads = str(next(translator.model.parameters()).device), translator.engine.threads
+    device, threads = translator.device, translator.engine.threads
     engine = translator.engine.name
     place = translator.folder, translator.fingerprint
     calibration = find(*place, device=device, threads=threads, beam=beam, pair=translator.pair, engine=engine)

@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -206,7 +207,9 @@ class _Record:
     calibration: Calibration
 
 
-_RECORDS = TypeAdapter(list[_Record])
+@cache
+def _records() -> TypeAdapter[list[_Record]]:
+    return TypeAdapter(list[_Record])
 
 
 class DamagedError(UserError):
@@ -315,7 +318,7 @@ def _read(path: Path) -> list[_Record]:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] > FORMAT:
             raise UserError(f"{path} was written by a newer anydepth: upgrade anydepth, or delete the file")
-        return _RECORDS.validate_python(content["records"])
+        return _records().validate_python(content["records"])
     except (FileNotFoundError, PermissionError):  # a cache or a folder that is closed to us holds nothing for us
         return []
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:

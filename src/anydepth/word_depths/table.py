@@ -9,20 +9,23 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch import Tensor
 
-from anydepth.data import Batch, Tokenizer
-from anydepth.data.batching import WHOLE, Batches, Share
 from anydepth.data.cleaning import digest
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anydepth.data import Batch
+    from anydepth.data.batching import Batches, Share
 
 FORMAT = 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved
@@ -264,15 +267,17 @@ class TokenDepths:
         special = deepest if self.special == "deepest" else 1
         return [special if depth is None else depth for depth in found]
 
-    def tensor(self, source_bs: Tensor) -> Tensor:
+    def tensor(self, source_bs: "Tensor") -> "Tensor":
         """[b, s], 0 at padding, which is at the end of each row."""
+        import torch
+
         depths_bs = torch.zeros_like(source_bs, device="cpu")
         lengths = (source_bs != Tokenizer.PAD).sum(1).tolist()
         for row, ids, length in zip(depths_bs, source_bs.tolist(), lengths, strict=True):
             row[:length] = torch.tensor(self.of(ids[:length]))
         return depths_bs
 
-    def on(self, batch: Batch) -> Batch:
+    def on(self, batch: "Batch") -> "Batch":
         """The batch with the depth of each token of its source."""
         return replace(batch, depths=self.tensor(batch.source))
 
@@ -292,12 +297,14 @@ class TokenDepths:
 class DepthStream:
     """The batches of another stream with the depth of each token: by one of `choices`, sampled for each batch."""
 
-    def __init__(self, stream: Batches, choices: Sequence[TokenDepths], seed: int) -> None:
+    def __init__(self, stream: "Batches", choices: Sequence[TokenDepths], seed: int) -> None:
         self._stream, self._choices, self._seed, self.together = stream, choices, seed, stream.together
 
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, share: Share = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: "Share | None" = None) -> "Batch":
+        from anydepth.data.batching import WHOLE
+
         sampled = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
-        return self._choices[sampled].on(self._stream.at(epoch, index, share))
+        return self._choices[sampled].on(self._stream.at(epoch, index, WHOLE if share is None else share))
