@@ -227,8 +227,10 @@ def save(
 
 
 def resolve(path: Path | str) -> Path:
-    """The model folder that a user means by naming it or the run it came from."""
+    """The model folder that a user means by naming it or the run it came from; a model file is itself."""
     path = Path(path)
+    if is_model_file(path):
+        return path
     if (path / "config.json").is_file():
         return path
     if (path / "model" / "config.json").is_file():

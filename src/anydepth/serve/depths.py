@@ -143,7 +143,7 @@ def _find_costs(translator: Translator, names: Sequence[str], sample: SampleText
     known = find(
         translator.folder,
         translator.fingerprint,
-        device=str(next(translator.model.parameters()).device),
+        device=translator.device,
         threads=translator.engine.threads,
         beam=beam,
         pair=translator.pair,
