@@ -18,7 +18,7 @@ constexpr std::string_view SPACE = "\xE2\x96\x81", REPLACEMENT = "\xEF\xBF\xBD";
 constexpr size_t LONGEST_PIECE = 7999, MOST_PIECES = size_t(1) << 24, MOST_PIECE_BYTES = size_t(1) << 26;
 constexpr size_t LONGEST_TEXT = size_t(1) << 30;  // when normalised, in bytes
 constexpr float UNKNOWN_PENALTY = 10.0f;
-constexpr double USER_DEFINED_PENALTY = 0.1;
+constexpr double USER_DEFINED_SCORE = 0.1;  // for each byte after the first
 
 enum class Type : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 enum class ModelType { unigram = 1, bpe };
@@ -163,6 +163,11 @@ ModelFile read_file(std::string_view data) {
     if (message.field == 2) read_trainer(Message(message.bytes()), file);
     if (message.field == 3) read_normaliser(Message(message.bytes()), file.normaliser);
     if (message.field == 5) read_normaliser(Message(message.bytes()), file.denormaliser);
+  }
+  if (file.type == ModelType::unigram) {
+    for (Piece& piece : file.pieces)
+      if (piece.type == Type::user_defined)
+        piece.score = static_cast<float>(static_cast<double>(piece.text.size() - 1) * USER_DEFINED_SCORE);
   }
   return file;
 }
@@ -445,12 +450,12 @@ struct Tokenizer::Parts {
       : type(file.type),
         byte_fallback(file.byte_fallback),
         trie(file.pieces, select(file.pieces, is_text)),
+        reserved(file.pieces, select(file.pieces, [](Type type) { return !is_text(type); })),
         symbols(file.pieces, select(file.pieces, [](Type type) { return type == Type::user_defined; })),
         normaliser(file.normaliser, symbols),
         remove_leading_space(file.normaliser.add_dummy_prefix || file.normaliser.remove_extra_whitespaces),
         remove_extra_whitespaces(file.normaliser.remove_extra_whitespaces),
         denormaliser(file.denormaliser.map.empty() ? nullptr : std::make_unique<Normaliser>(file.denormaliser, none)) {
-    Trie(file.pieces, select(file.pieces, [](Type type) { return !is_text(type); }));  // that none is there twice
     std::fill(std::begin(byte_ids), std::end(byte_ids), -1);
     surfaces.reserve(file.pieces.size());
     for (const Piece& piece : file.pieces) add(piece, file.unknown_surface);
@@ -461,10 +466,7 @@ struct Tokenizer::Parts {
   void add(const Piece& piece, std::string_view unknown_surface) {
     const auto id = static_cast<int32_t>(surfaces.size());
     Surface surface{texts.size(), 0, piece.type, piece.text.substr(0, SPACE.size()) == SPACE};
-    if (piece.type == Type::normal) {
-      lowest = std::min(lowest, piece.score);
-      highest = std::max(highest, piece.score);
-    }
+    if (piece.type == Type::normal) lowest = std::min(lowest, piece.score);
     if (piece.type == Type::unknown) {
       if (unknown_id >= 0) fail("has two unknown pieces");
       unknown_id = id;
@@ -503,12 +505,9 @@ struct Tokenizer::Parts {
         ++end;
         const Trie::Node& found = trie[node];
         if (found.id < 0 || found.type == Type::unused) continue;
-        const double own = found.type == Type::user_defined
-                               ? static_cast<float>(end - begin) * highest - USER_DEFINED_PENALTY
-                               : found.score;
         Best& target = best[end];
-        if (target.begin < 0 || own + before > target.score)
-          target = {static_cast<float>(own + before), static_cast<int32_t>(begin), found.id};
+        const float score = found.score + before;
+        if (target.begin < 0 || score > target.score) target = {score, static_cast<int32_t>(begin), found.id};
         known = known || end == next;
       }
       if (!known) {
@@ -587,9 +586,10 @@ struct Tokenizer::Parts {
         const std::string_view part = open.back();
         open.pop_back();
         const Trie::Node& node = trie[trie.walk(0, part)];
-        const auto split = node.type == Type::unused ? unused.find(node.id) : unused.end();
+        const int32_t special = reserved[reserved.walk(0, part)].id;
+        const auto split = special < 0 && node.type == Type::unused ? unused.find(node.id) : unused.end();
         if (split == unused.end()) {
-          append(node.id < 0 ? unknown_id : node.id, part, ids);
+          append(special >= 0 ? special : node.id >= 0 ? node.id : unknown_id, part, ids);
         } else {
           open.push_back(part.substr(0, split->second));
           open.push_back(part.substr(split->second));
@@ -618,7 +618,10 @@ struct Tokenizer::Parts {
 
   ModelType type;
   bool byte_fallback;
-  Trie trie, symbols, none;
+  Trie trie;      // pieces that text is split into
+  Trie reserved;  // other pieces
+  Trie symbols;   // user-defined ones
+  Trie none;
   Normaliser normaliser;
   bool remove_leading_space, remove_extra_whitespaces;
   std::unique_ptr<Normaliser> denormaliser;  // or null
@@ -626,8 +629,7 @@ struct Tokenizer::Parts {
   std::string texts;
   int32_t byte_ids[256];
   int32_t unknown_id = -1;
-  // The sum of a user-defined symbol's score starts from the least positive number unless scores are positive.
-  float lowest = FLT_MAX, highest = FLT_MIN;
+  float lowest = FLT_MAX;  // score
 };
 
 Tokenizer::Tokenizer(const void* data, size_t size)

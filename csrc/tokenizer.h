@@ -11,10 +11,9 @@
 //    bit 31 set), and the replacements, each ended by a zero byte; values of the trie are offsets into these.
 //    Then, as the model asks, spaces at the ends and repeated ones are dropped, one is added in front (or at the end, with
 //    `treat_whitespace_as_suffix`), and each becomes U+2581.
-// 2. Split. Unigram: the pieces with the highest sum of scores, by Viterbi over bytes from left to right; scores are
-//    summed in double precision and kept in single precision, and of equal sums the first found stays, that is the one
-//    whose last piece is longest. A character without a piece of its own scores the lowest score less 10; a user-defined
-//    symbol scores -0.1. BPE: starting from characters and user-defined symbols, the neighbours that together make the
+// 2. Split. Unigram: the pieces with the highest sum of scores, by Viterbi over bytes from left to right, in single
+//    precision; of equal sums the first found stays, that is the one whose last piece is longest. A character without a
+//    piece of its own scores the lowest score less 10; a user-defined symbol of n bytes scores (n - 1) / 10. BPE: starting from characters and user-defined symbols, the neighbours that together make the
 //    piece with the highest score are merged, the leftmost first; user-defined symbols are never merged.
 // 3. Unknown characters become the pieces of their UTF-8 bytes, or without byte fallback, one unknown id for each run.
 //
