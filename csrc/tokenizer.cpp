@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view SPACE = "\xE2\x96\x81", REPLACEMENT = "\xEF\xBF\xBD";
 constexpr size_t LONGEST_PIECE = 7999, MOST_PIECES = size_t(1) << 24, MOST_PIECE_BYTES = size_t(1) << 26;
-constexpr size_t LONGEST_TEXT = size_t(1) << 30;  // when normalised, in bytes
+constexpr size_t LONGEST_TEXT = size_t(1) << 26;  // when normalised, in bytes
 constexpr float UNKNOWN_PENALTY = 10.0f;
 constexpr double USER_DEFINED_SCORE = 0.1;  // for each byte after the first
 
@@ -214,7 +214,7 @@ class Trie {
   Trie() : nodes_(1), labels_(1) {}
 
   Trie(const std::vector<Piece>& pieces, std::vector<int32_t> ids) : Trie() {
-    std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return pieces[a].text < pieces[b].text; });
+    sort_by_text(pieces, ids);
     struct Range {
       size_t first, last;  // of ids, whose texts share the bytes that lead to the node
     };
@@ -282,6 +282,25 @@ class Trie {
 
  private:
   static constexpr size_t FEW = 8;
+
+  static void sort_by_text(const std::vector<Piece>& pieces, std::vector<int32_t>& ids) {
+    struct Key {
+      uint64_t start;  // the first eight bytes, which mostly decide
+      std::string_view text;
+      int32_t id;
+      bool operator<(const Key& other) const { return start != other.start ? start < other.start : text < other.text; }
+    };
+    std::vector<Key> keys;
+    keys.reserve(ids.size());
+    for (const int32_t id : ids) {
+      const std::string_view text = pieces[id].text;
+      uint64_t start = 0;
+      for (size_t i = 0; i < 8; ++i) start = start << 8 | (i < text.size() ? static_cast<uint8_t>(text[i]) : 0);
+      keys.push_back({start, text, id});
+    }
+    std::sort(keys.begin(), keys.end());
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = keys[i].id;
+  }
 
   std::vector<Node> nodes_;
   std::vector<uint8_t> labels_;

@@ -74,15 +74,16 @@ std::string damage(std::string data, std::mt19937& random) {
     const size_t near = std::min<size_t>(data.size(), 6000);
     return below(2) ? below(data.size()) : below(2) ? below(near) : data.size() - near + below(near);
   };
-  for (size_t changes = 1 + below(4); changes-- > 0 && !data.empty();) {
+  for (size_t changes = 1 + below(3); changes-- > 0 && !data.empty();) {
     const size_t at = place();
-    switch (below(6)) {
-      case 0: data[at] ^= static_cast<char>(1u << below(8)); break;
-      case 1: data[at] = static_cast<char>(below(256)); break;
-      case 2: data.erase(at, 1 + below(16)); break;
-      case 3: data.insert(at, 1 + below(16), static_cast<char>(below(256))); break;
-      case 4: data.insert(at, data.substr(place(), below(200))); break;
-      default: below(8) ? void(data[at] = '\xFF') : data.resize(at);
+    switch (below(12)) {
+      case 0: data.erase(at, 1 + below(16)); break;
+      case 1: data.insert(at, 1 + below(16), static_cast<char>(below(256))); break;
+      case 2: data.insert(at, data.substr(place(), below(200))); break;
+      case 3: data.resize(at); break;
+      case 4: data[at] = '\xFF'; break;
+      case 5: case 6: case 7: data[at] = static_cast<char>(below(256)); break;
+      default: data[at] = static_cast<char>(data[at] ^ 1 << below(8));
     }
   }
   return data;
