@@ -36,13 +36,13 @@ namespace anydepth {
 
 class Tokenizer {
  public:
-  // Copies what it needs of a model file, unigram or BPE; throws std::runtime_error with a message.
+  // Copies what it needs of a model file, unigram or BPE; throws std::runtime_error with a message, or std::bad_alloc.
   Tokenizer(const void* data, size_t size);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Ids without bos and eos, of any bytes.
+  // Ids without bos and eos, of any bytes; throws std::runtime_error if they are more than 64 MiB when normalised.
   std::vector<int32_t> encode(std::string_view utf8) const;
   // Ids outside of the vocabulary are left out.
   std::string decode(const int32_t* ids, size_t count) const;

@@ -1,10 +1,12 @@
 // Runs the tokenizer over standard input, to compare it with sentencepiece, and damaged model files, for sanitizers.
-//   tokenize MODEL encode         texts to lines of ids
-//   tokenize MODEL decode         lines of ids to texts
-//   tokenize MODEL time REPEATS   CPU seconds to encode the texts and to decode their ids, without reading and writing
+//   tokenize MODEL encode              texts to lines of ids
+//   tokenize MODEL decode              lines of ids to texts
+//   tokenize MODEL join                texts to texts on one line
+//   tokenize MODEL time REPEATS        CPU seconds to encode the texts and to decode their ids, and the texts' bytes
 //   tokenize MODEL damage COUNT SEED   damaged copies of the model are refused, or encode the texts and decode
 //
 // Texts are of any bytes: before each is a line with its length in bytes, after it a line break.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -44,12 +46,13 @@ void encode(const Tokenizer& tokenizer) {
   std::cout << out;
 }
 
+void write_text(const std::string& text) { std::cout << text.size() << '\n' << text << '\n'; }
+
 void decode(const Tokenizer& tokenizer) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream numbers(line);
     const std::vector<int32_t> ids{std::istream_iterator<int32_t>(numbers), {}};
-    const std::string text = tokenizer.decode(ids.data(), ids.size());
-    std::cout << text.size() << '\n' << text << '\n';
+    write_text(tokenizer.decode(ids.data(), ids.size()));
   }
 }
 
@@ -129,6 +132,8 @@ int main(int count, char** arguments) {
     const Tokenizer tokenizer(model.data(), model.size());
     if (given[1] == "encode") encode(tokenizer);
     if (given[1] == "decode") decode(tokenizer);
+    if (given[1] == "join")
+      for (const std::string& text : read_texts()) write_text(anydepth::join_lines(text));
     if (given[1] == "time" && given.size() > 2) measure(tokenizer, std::stoi(given[2]));
   } catch (const std::exception& error) {
     std::printf("refused: %s\n", error.what());
