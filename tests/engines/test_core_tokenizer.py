@@ -36,7 +36,7 @@ SCRIPTS = (
 EMOJI = ("👨‍👩‍👧‍👦", "👩🏽‍🚀", "🏳️‍🌈", "🇫🇷", "❤️", "☺️", "👍🏿", "🧑‍🤝‍🧑")
 OTHERS = (
     "\0", "\t", "\n", "\r\n", "\x01", "\u2028", "\xa0", "\u200b", "\u3000", "\ufeff", "\xad", "\ufffd", "\u2047", "ﬁ",
-    "①", "<s>", "</s>", "<unk>", "<pad>", "<0x41>", "<2en>", "<name>", "<name", "<name1>", "ABC", "AB", "x y", "▁", "▁▁",
+    "①", "<s>", "</s>", "<unk>", "<pad>", "<0x41>", "<2en>", "<name>", "<name", "<name1>", "ABC", "AB", "x y", "▁▁",
 )  # fmt: skip
 WORDS = (
     "le", "la", "un", "une", "chat", "chiens", "mange", "mangent", "petit", "petite", "grand", "rouge", "été", "où",
@@ -323,9 +323,9 @@ def test_models_are_refused_with_a_reason(driver, tmp_path):
         proto.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\xffabc"
 
     for damaged, reason in (
-        (b"", "has no unknown piece"),
-        (b"{}", "is damaged, or no SentencePiece model"),
-        (model[: len(model) // 2], "is damaged, or no SentencePiece model"),
+        (b"", "has no pieces"),
+        (b"{}", "is damaged, or is not a SentencePiece model"),
+        (model[: len(model) // 2], "is damaged, or is not a SentencePiece model"),
         (edit(model, change_type), "is neither unigram nor BPE"),
         (edit(model, repeat), "has a piece twice"),
         (edit(model, drop_byte), "lacks pieces for some bytes"),
