@@ -20,8 +20,9 @@
 //
 // The normalisation map (`precompiled_charsmap`) is the size in bytes of a double-array trie (uint32, little-endian),
 // the trie, and the replacements, each ended by a zero byte. The trie is an array of uint32 units: bits 0-7 label,
-// bit 8 set if a key ends here, bits 10-30 offset (shifted left by 8 if bit 9 is set). The child of a unit for a byte is at
-// position XOR offset XOR byte; the child for byte 0 holds the value, with bit 31 set: where the replacement starts.
+// bit 8 set if a key ends here, bits 10-30 offset (shifted left by 8 if bit 9 is set). The child of a unit for a byte
+// is at position XOR offset XOR byte; the child for byte 0 holds the value, with bit 31 set: where the
+// replacement starts.
 //
 // Decoding joins the pieces, with U+2581 as a space, and removes the space at the start. A control piece is empty, an
 // unknown one is `unk_surface`. A run of byte pieces is read as UTF-8, with U+FFFD for each byte that is not part of a
