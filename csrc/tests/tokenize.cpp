@@ -1,10 +1,12 @@
 // Runs the tokenizer over standard input, to compare it with sentencepiece, and damaged model files, for sanitizers.
-//   tokenize MODEL encode         texts to lines of ids
-//   tokenize MODEL decode         lines of ids to texts
-//   tokenize MODEL time REPEATS   CPU seconds to encode the texts and to decode their ids, without reading and writing
+//   tokenize MODEL encode              texts to lines of ids
+//   tokenize MODEL decode              lines of ids to texts
+//   tokenize MODEL join                texts to texts on one line
+//   tokenize MODEL time REPEATS        CPU seconds to encode the texts and to decode their ids, and the texts' bytes
 //   tokenize MODEL damage COUNT SEED   damaged copies of the model are refused, or encode the texts and decode
 //
 // Texts are of any bytes: before each is a line with its length in bytes, after it a line break.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -44,12 +46,13 @@ void encode(const Tokenizer& tokenizer) {
   std::cout << out;
 }
 
+void write_text(const std::string& text) { std::cout << text.size() << '\n' << text << '\n'; }
+
 void decode(const Tokenizer& tokenizer) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream numbers(line);
     const std::vector<int32_t> ids{std::istream_iterator<int32_t>(numbers), {}};
-    const std::string text = tokenizer.decode(ids.data(), ids.size());
-    std::cout << text.size() << '\n' << text << '\n';
+    write_text(tokenizer.decode(ids.data(), ids.size()));
   }
 }
 
@@ -74,15 +77,16 @@ std::string damage(std::string data, std::mt19937& random) {
     const size_t near = std::min<size_t>(data.size(), 6000);
     return below(2) ? below(data.size()) : below(2) ? below(near) : data.size() - near + below(near);
   };
-  for (size_t changes = 1 + below(4); changes-- > 0 && !data.empty();) {
+  for (size_t changes = 1 + below(3); changes-- > 0 && !data.empty();) {
     const size_t at = place();
-    switch (below(6)) {
-      case 0: data[at] ^= static_cast<char>(1u << below(8)); break;
-      case 1: data[at] = static_cast<char>(below(256)); break;
-      case 2: data.erase(at, 1 + below(16)); break;
-      case 3: data.insert(at, 1 + below(16), static_cast<char>(below(256))); break;
-      case 4: data.insert(at, data.substr(place(), below(200))); break;
-      default: below(8) ? void(data[at] = '\xFF') : data.resize(at);
+    switch (below(12)) {
+      case 0: data.erase(at, 1 + below(16)); break;
+      case 1: data.insert(at, 1 + below(16), static_cast<char>(below(256))); break;
+      case 2: data.insert(at, data.substr(place(), below(200))); break;
+      case 3: data.resize(at); break;
+      case 4: data[at] = '\xFF'; break;
+      case 5: case 6: case 7: data[at] = static_cast<char>(below(256)); break;
+      default: data[at] = static_cast<char>(data[at] ^ 1 << below(8));
     }
   }
   return data;
@@ -128,6 +132,8 @@ int main(int count, char** arguments) {
     const Tokenizer tokenizer(model.data(), model.size());
     if (given[1] == "encode") encode(tokenizer);
     if (given[1] == "decode") decode(tokenizer);
+    if (given[1] == "join")
+      for (const std::string& text : read_texts()) write_text(anydepth::join_lines(text));
     if (given[1] == "time" && given.size() > 2) measure(tokenizer, std::stoi(given[2]));
   } catch (const std::exception& error) {
     std::printf("refused: %s\n", error.what());
