@@ -53,14 +53,16 @@ def build_runtime_file(translator: Translator) -> bytes:
         "depths": loaded.menu.whole.to_json(),
     }
     words = folder / WORD_DEPTHS
-    ids = {pair.tag: loaded.tokenizer.id_of(pair.tag) for pair in loaded.pairs if pair.tag is not None}
     return packed(
         loaded.model,
         header,
         loaded.tokenizer.to_bytes(),
         Shortlist.find(loaded),
         words.read_bytes() if words.is_file() else None,
-        [(pair.source, pair.target, ids.get(pair.tag)) for pair in loaded.pairs],
+        [
+            (pair.source, pair.target, None if pair.tag is None else loaded.tokenizer.id_of(pair.tag))
+            for pair in loaded.pairs
+        ],
     )
 
 

@@ -13,8 +13,7 @@ from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.selectors.calibration import Calibration, Cost, LengthCost, find, of_machine
 
-if TYPE_CHECKING:  # neither needs more of torch than the translator has loaded
-    from anydepth.model import Transformer
+if TYPE_CHECKING:  # it needs torch
     from anydepth.selectors.learned import LearnedSelector
 
 HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
@@ -37,7 +36,6 @@ class Runs(Protocol):
 class Measured(Protocol):
     """What a budget needs of a Translator."""
 
-    model: "Transformer"
     menu: DepthMenu
     folder: Path | None
     languages: tuple[str, str]
