@@ -152,3 +152,16 @@ def test_an_export_replaces_only_an_export(toy_run, tmp_path, place, reason):
     with pytest.raises(UserError, match=reason):
         export_runtime(anydepth.load(toy_run, engine="torch"), tmp_path / place, SampleText(TEXTS, None, "test"), 1)
     assert (tmp_path / "other.txt").read_text() == "mine"
+
+
+def test_a_file_of_several_language_pairs(two_targets_run, tmp_path):
+    """Export checks every pair at every depth, also in the core alone, where a pair is a tag before the source."""
+    translator, path = anydepth.load(two_targets_run, engine="torch"), tmp_path / "two.anydepth"
+    assert export_runtime(translator, path, SampleText(TEXTS, None, "test"), 1) == len(TEXTS)
+    core, file = NativeModel(path), anydepth.load(path)
+    with pytest.raises(UserError, match=r"several language pairs, fr-en, fr-loud: choose one"):
+        core.translate(["le chat dort."], file.menu.names[0])
+    for pair in file.pairs:
+        chosen = file.between(pair.source, pair.target)
+        for depth in chosen.menu.names:
+            assert core.translate(TEXTS, depth, pair.name) == chosen.translate(TEXTS, depth=depth)
