@@ -10,8 +10,17 @@ from setuptools.command.build_ext import build_ext
 CORE = "csrc"
 
 
+FLAGS = {"msvc": ["/std:c++17", "/O2", "/EHsc", "/utf-8"]}
+UNIX_FLAGS = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"]
+
+
 class BuildCore(build_ext):
     """A library with a C API, not a Python module: it has no init function to export."""
+
+    def build_extensions(self) -> None:
+        for extension in self.extensions:
+            extension.extra_compile_args = FLAGS.get(self.compiler.compiler_type, UNIX_FLAGS)
+        super().build_extensions()
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols
@@ -40,7 +49,6 @@ setup(
             sources=sorted(str(path) for path in Path(CORE).glob("*.cpp")),
             depends=sorted(str(path) for pattern in ("*.h", "*.inl") for path in Path(CORE).glob(pattern)),
             language="c++",
-            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"],
             optional=True,  # without a compiler, everything else works
         )
     ],

@@ -1,38 +1,115 @@
+// Aligned memory, and sizes that are computed in 64 bits and checked, whatever size_t is.
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
+#include <cstdint>
+#include <cstring>
+#include <limits>
 #include <new>
+#include <stdexcept>
+#include <utility>
 
 namespace anydepth {
 
-// Aligned memory, to be released with std::free; throws if there is none.
-inline void* aligned_memory(size_t alignment, size_t bytes) {
-  void* found = nullptr;
-  if (posix_memalign(&found, alignment, bytes ? bytes : 1) != 0) throw std::bad_alloc();
-  return found;
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+constexpr size_t LINE = 64;  // a cache line: what arrays are aligned to, in memory and in files
+
+inline uint64_t checked_mul(uint64_t a, uint64_t b) {
+  if (a != 0 && b > std::numeric_limits<uint64_t>::max() / a) throw Error("a size is out of range");
+  return a * b;
 }
 
-// A buffer that grows and is reused, aligned to a cache line.
+inline uint64_t checked_add(uint64_t a, uint64_t b) {
+  if (b > std::numeric_limits<uint64_t>::max() - a) throw Error("a size is out of range");
+  return a + b;
+}
+
+// As a size in memory; pointers to its ends must be comparable.
+inline size_t checked_size(uint64_t bytes) {
+  if (bytes > static_cast<uint64_t>(std::numeric_limits<ptrdiff_t>::max()) - LINE) throw std::bad_alloc();
+  return static_cast<size_t>(bytes);
+}
+
+inline uint64_t to_line(uint64_t n) { return checked_add(n, LINE - 1) / LINE * LINE; }
+
+inline void* aligned_memory(uint64_t bytes) {
+  return ::operator new(checked_size(bytes ? bytes : 1), std::align_val_t(LINE));
+}
+inline void free_aligned(void* memory) { ::operator delete(memory, std::align_val_t(LINE)); }
+
+// A buffer that grows and is reused. What was in it is lost when it grows.
 template <class T>
 class Buffer {
  public:
-  T* get(size_t count) {
-    if (count > size_) {
-      size_ = count;
-      memory_.reset(static_cast<T*>(aligned_memory(64, count * sizeof(T))));
-    }
-    return memory_.get();
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
   }
-  T* data() { return memory_.get(); }
+  ~Buffer() { free_aligned(memory_); }
+
+  // Room for a * b * c values.
+  T* get(uint64_t a, uint64_t b = 1, uint64_t c = 1) {
+    const uint64_t count = checked_mul(checked_mul(a, b), c);
+    if (count > size_) {
+      T* larger = static_cast<T*>(aligned_memory(checked_mul(count, sizeof(T))));
+      free_aligned(memory_);
+      memory_ = larger;
+      size_ = static_cast<size_t>(count);
+    }
+    return memory_;
+  }
+  T* data() { return memory_; }
 
  private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T, Free> memory_;
+  void swap(Buffer& other) {
+    std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
+  }
+  T* memory_ = nullptr;
   size_t size_ = 0;
+};
+
+// Bytes that arrive piece by piece. Memory is taken as they come, not as a header promises them.
+class GrowingBytes {
+ public:
+  GrowingBytes() = default;
+  GrowingBytes(GrowingBytes&& other) noexcept { swap(other); }
+  GrowingBytes& operator=(GrowingBytes&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~GrowingBytes() { free_aligned(memory_); }
+
+  void append(const uint8_t* data, size_t count, uint64_t expected) {
+    const uint64_t needed = checked_add(size_, count);
+    if (needed > capacity_) {
+      uint64_t larger = needed > 2 * uint64_t(capacity_) ? needed : 2 * uint64_t(capacity_);
+      if (larger > expected && needed <= expected) larger = expected;
+      uint8_t* moved = static_cast<uint8_t*>(aligned_memory(larger));
+      if (size_) std::memcpy(moved, memory_, size_);
+      free_aligned(memory_);
+      memory_ = moved;
+      capacity_ = static_cast<size_t>(larger);
+    }
+    if (count) std::memcpy(memory_ + size_, data, count);
+    size_ += count;
+  }
+  const uint8_t* data() const { return memory_; }
+  size_t size() const { return size_; }
+
+ private:
+  void swap(GrowingBytes& other) {
+    std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
+  uint8_t* memory_ = nullptr;
+  size_t size_ = 0, capacity_ = 0;
 };
 
 }  // namespace anydepth

@@ -2,40 +2,103 @@
 #include "anydepth.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <string>
 
 #include "search.h"
+#include "translate.h"
 
 using namespace anydepth;
 
 struct anydepth_model {
   std::unique_ptr<Model> model;
   SpeculationStats stats;
+  std::mutex making, appending;
+  std::unique_ptr<TextModel> text_model;
+
+  // Made when it is first needed: a model may be used with token ids alone.
+  TextModel& text() {
+    const std::lock_guard<std::mutex> lock(making);
+    if (!model->has_header()) throw NotYet("the header of the file has not arrived");
+    if (!text_model) text_model = std::make_unique<TextModel>(*model);
+    return *text_model;
+  }
+};
+
+struct anydepth_translations {
+  std::vector<std::vector<TextOutput>> texts;
 };
 
 namespace {
 
-thread_local std::string last_error;
+constexpr double LONGEST_TIME = 1e9;  // seconds
 
-template <class Result, class Body>
-Result guarded(Result failed, Body body) {
+struct Failure {
+  int code = ANYDEPTH_OK;
+  std::string message;
+};
+thread_local Failure last_failure;
+
+struct FileError : Error {
+  using Error::Error;
+};
+
+int fail(int code, const char* message) {
+  last_failure.code = code;
+  try {
+    last_failure.message = message;
+  } catch (...) {
+    last_failure.message.clear();
+  }
+  return code;
+}
+
+// The code of what went wrong in `body`, or what it returns.
+template <class Body>
+int guarded(Body body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    last_error = "there is not enough memory";
+    return fail(ANYDEPTH_NO_MEMORY, "there is not enough memory");
+  } catch (const Stopped& error) {
+    return fail(ANYDEPTH_STOPPED, error.what());
+  } catch (const NotYet& error) {
+    return fail(ANYDEPTH_NOT_YET, error.what());
+  } catch (const TooLong& error) {
+    return fail(ANYDEPTH_TOO_LONG, error.what());
+  } catch (const FileError& error) {
+    return fail(ANYDEPTH_FILE, error.what());
+  } catch (const std::runtime_error& error) {
+    return fail(ANYDEPTH_INVALID, error.what());
   } catch (const std::exception& error) {
-    last_error = error.what();
+    return fail(ANYDEPTH_INTERNAL, error.what());
   } catch (...) {
-    last_error = "an unknown error";
+    return fail(ANYDEPTH_INTERNAL, "an unknown error");
   }
-  return failed;
+}
+
+// What `body` refuses is the fault of the file.
+template <class Body>
+auto reading(Body body) {
+  try {
+    return body();
+  } catch (const std::runtime_error& error) {
+    throw FileError(error.what());
+  }
 }
 
 void check(bool holds, const char* otherwise) {
   if (!holds) throw Error(otherwise);
+}
+
+const Model& checked(const anydepth_model* model) {
+  check(model != nullptr, "there is no model");
+  if (!model->model->has_header()) throw NotYet("the header of the file has not arrived");
+  return *model->model;
 }
 
 std::vector<int> layers(const int32_t* chosen, int32_t count, const Stack& stack) {
@@ -49,13 +112,17 @@ std::vector<int> layers(const int32_t* chosen, int32_t count, const Stack& stack
 }
 
 std::vector<float> weights(const float* given, int32_t count) {
-  return given == nullptr ? std::vector<float>(count, 1.0f) : std::vector<float>(given, given + count);
+  std::vector<float> found = given == nullptr ? std::vector<float>(count, 1.0f) : std::vector<float>(given, given + count);
+  for (const float weight : found) check(std::isfinite(weight), "the weight of a layer is not finite");
+  return found;
 }
 
 SubNetwork checked(const Model& model, const anydepth_subnetwork* sub) {
   check(sub != nullptr, "there is no sub-network");
-  return {layers(sub->encoder, sub->encoder_layers, model.encoder),
-          layers(sub->decoder, sub->decoder_layers, model.decoder), weights(sub->encoder_weights, sub->encoder_layers),
+  const std::vector<int> encoder = layers(sub->encoder, sub->encoder_layers, model.encoder),
+                         decoder = layers(sub->decoder, sub->decoder_layers, model.decoder);
+  if (!model.has_layers(encoder, decoder)) throw NotYet("some of these layers have not arrived");
+  return {encoder, decoder, weights(sub->encoder_weights, sub->encoder_layers),
           weights(sub->decoder_weights, sub->decoder_layers)};
 }
 
@@ -78,63 +145,227 @@ SourceBatch checked(const Model& model, const anydepth_batch* batch) {
   return found;
 }
 
+StopConditions stop_conditions(double timeout, const int32_t* abort) {
+  check(timeout >= 0.0 && timeout <= LONGEST_TIME, "the timeout is out of range");
+  StopConditions found;
+  found.abort = abort;
+  if (timeout > 0.0) {
+    found.has_deadline = true;
+    found.deadline = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(timeout));
+  }
+  return found;
+}
+
+void check_beam(int32_t beam, int32_t nbest, float length_penalty) {
+  check(beam >= 1 && beam <= 1024 && nbest >= 1 && nbest <= beam, "the beam is out of range");
+  check(length_penalty >= 0.0f && length_penalty <= 100.0f, "the length penalty is out of range");
+}
+
 Options checked(const Model& model, const SubNetwork& sub, const anydepth_options* o) {
-  check(o != nullptr && o->beam >= 1 && o->beam <= 1024 && o->nbest >= 1 && o->nbest <= o->beam,
-        "the beam is out of range");
+  check(o != nullptr, "there are no options");
+  check_beam(o->beam, o->nbest, o->length_penalty);
+  check(o->min_length >= 0, "the minimum length is negative");
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
         "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
-  check(!o->shortlist || !model.shortlist.offsets.empty(), "the model has no shortlist");
-  check(o->length_penalty >= 0.0f && o->length_penalty <= 100.0f, "the length penalty is out of range");
+  check(!o->shortlist || model.shortlist.offsets != nullptr, "the model has no shortlist");
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;
   found.scores = o->scores != 0, found.shortlist = o->shortlist != 0, found.draft_layers = o->draft_layers;
   found.draft_length = o->draft_length;
+  found.stop = stop_conditions(o->timeout, o->abort);
   return found;
+}
+
+TextRequest checked(const anydepth_request* r) {
+  check(r != nullptr, "there is no request");
+  check_beam(r->beam, r->nbest, r->length_penalty);
+  check(r->budget >= 0.0 && r->budget <= LONGEST_TIME, "the budget is out of range");
+  check(r->max_length >= 0, "the maximum length is negative");
+  check(r->budget == 0.0 || r->depth == nullptr, "a depth and a budget both choose the depth: give one of the two");
+  TextRequest found;
+  if (r->depth != nullptr) found.depth = r->depth;
+  if (r->pair != nullptr) found.pair = r->pair;
+  check(r->depth == nullptr || !found.depth.empty(), "the name of the depth is empty");
+  found.budget = r->budget, found.max_length = r->max_length, found.cut_long = r->cut_long != 0;
+  found.search.beam = r->beam, found.search.nbest = r->nbest, found.search.length_penalty = r->length_penalty;
+  found.search.scores = r->scores != 0 || r->beam > 1, found.search.shortlist = r->shortlist != 0;
+  found.search.stop = stop_conditions(r->timeout, r->abort);
+  return found;
+}
+
+// A new model from what `make` makes of the kernels.
+template <class Make>
+anydepth_model* opened(const char* kernels, Make make) {
+  anydepth_model* result = nullptr;
+  guarded([&] {
+    const Kernels* found = kernels_named(kernels);
+    check(found != nullptr, "this processor does not have these instructions");
+    auto made = std::make_unique<anydepth_model>();
+    made->model = make(found);
+    result = made.release();
+    return ANYDEPTH_OK;
+  });
+  return result;
 }
 
 }  // namespace
 
 int anydepth_interface(void) { return ANYDEPTH_INTERFACE; }
 
-const char* anydepth_error(void) { return last_error.c_str(); }
+const char* anydepth_error(void) { return last_failure.message.c_str(); }
+
+int anydepth_error_code(void) { return last_failure.code; }
 
 const char* anydepth_kernels(const char* name) {
   const Kernels* found = kernels_named(name);
   return found == nullptr ? nullptr : found->name;
 }
 
+anydepth_model* anydepth_open(const char* path, const char* kernels) {
+  return opened(kernels, [&](const Kernels* found) {
+    check(path != nullptr, "there is no path");
+    return reading([&] { return Model::open(path, found); });
+  });
+}
+
 anydepth_model* anydepth_load(const void* data, size_t size, const char* kernels) {
-  return guarded<anydepth_model*>(nullptr, [&] {
-    const Kernels* found = kernels_named(kernels);
-    check(found != nullptr, "this processor does not have these instructions");
+  return opened(kernels, [&](const Kernels* found) {
     check(data != nullptr, "there is no data");
-    auto made = std::make_unique<anydepth_model>();
-    made->model = Model::read(static_cast<const uint8_t*>(data), size, found);
-    return made.release();
+    return reading([&] { return Model::copy(static_cast<const uint8_t*>(data), size, found); });
+  });
+}
+
+anydepth_model* anydepth_begin(const char* kernels) {
+  return opened(kernels, [&](const Kernels* found) { return Model::growing(found); });
+}
+
+int anydepth_append(anydepth_model* model, const void* data, size_t size) {
+  return guarded([&] {
+    check(model != nullptr, "there is no model");
+    check(data != nullptr || size == 0, "there is no data");
+    const std::lock_guard<std::mutex> lock(model->appending);
+    reading([&] { model->model->append(static_cast<const uint8_t*>(data), size); });
+    return ANYDEPTH_OK;
   });
 }
 
 void anydepth_free(anydepth_model* model) { delete model; }
 
-size_t anydepth_memory(const anydepth_model* model) { return model->model->memory(); }
+uint64_t anydepth_memory(const anydepth_model* model) { return model == nullptr ? 0 : model->model->memory(); }
+
+int anydepth_complete(const anydepth_model* model) { return model != nullptr && model->model->complete(); }
+
+int anydepth_has_shortlist(const anydepth_model* model) {
+  return model != nullptr && model->model->has_base() && model->model->shortlist.offsets != nullptr;
+}
+
+const char* anydepth_header(const anydepth_model* model) {
+  const char* found = nullptr;
+  guarded([&] {
+    found = checked(model).header().c_str();
+    return ANYDEPTH_OK;
+  });
+  return found;
+}
+
+int32_t anydepth_depths(anydepth_model* model) {
+  return guarded([&] {
+    check(model != nullptr, "there is no model");
+    return static_cast<int>(model->text().menu().size());
+  });
+}
+
+int anydepth_depth_at(anydepth_model* model, int32_t index, anydepth_depth* depth) {
+  return guarded([&] {
+    check(model != nullptr && depth != nullptr, "there is no model, or no place for the depth");
+    const TextModel& text = model->text();
+    check(index >= 0 && static_cast<size_t>(index) < text.menu().size(), "there is no such depth");
+    const MenuEntry& entry = text.menu()[index];
+    *depth = {entry.name.c_str(),
+              entry.pair.empty() ? nullptr : entry.pair.c_str(),
+              static_cast<int32_t>(entry.sub.encoder.size()),
+              static_cast<int32_t>(entry.sub.decoder.size()),
+              text.ready(entry),
+              entry.by_word,
+              entry.figures.seconds,
+              entry.figures.bleu,
+              entry.figures.chrf};
+    return ANYDEPTH_OK;
+  });
+}
+
+void anydepth_defaults(anydepth_request* request) {
+  if (request == nullptr) return;
+  *request = anydepth_request{};
+  request->beam = request->nbest = 1;
+  request->length_penalty = 0.6f;
+}
+
+anydepth_translations* anydepth_translate(anydepth_model* model, const char* const* texts, const size_t* lengths,
+                                          int32_t count, const anydepth_request* request) {
+  anydepth_translations* result = nullptr;
+  guarded([&] {
+    check(model != nullptr, "there is no model");
+    check(count >= 0 && count <= 1 << 20 && (texts != nullptr || count == 0), "there are no texts, or too many");
+    const TextRequest wanted = checked(request);
+    std::vector<std::string_view> given;
+    for (int32_t i = 0; i < count; ++i) {
+      check(texts[i] != nullptr, "a text is null");
+      given.emplace_back(texts[i], lengths == nullptr ? std::strlen(texts[i]) : lengths[i]);
+    }
+    auto made = std::make_unique<anydepth_translations>();
+    made->texts = model->text().translate(given, wanted, model->stats);
+    result = made.release();
+    return ANYDEPTH_OK;
+  });
+  return result;
+}
+
+int32_t anydepth_outputs(const anydepth_translations* translations, int32_t text) {
+  return guarded([&] {
+    check(translations != nullptr && text >= 0 && static_cast<size_t>(text) < translations->texts.size(),
+          "there is no such text");
+    return static_cast<int>(translations->texts[text].size());
+  });
+}
+
+int anydepth_output_at(const anydepth_translations* translations, int32_t text, int32_t rank, anydepth_output* output) {
+  return guarded([&] {
+    check(translations != nullptr && text >= 0 && static_cast<size_t>(text) < translations->texts.size(),
+          "there is no such text");
+    const std::vector<TextOutput>& all = translations->texts[text];
+    check(output != nullptr && rank >= 0 && static_cast<size_t>(rank) < all.size(), "there is no such output");
+    *output = {all[rank].text.c_str(), all[rank].depth.c_str(), all[rank].score, all[rank].ended};
+    return ANYDEPTH_OK;
+  });
+}
+
+void anydepth_translations_free(anydepth_translations* translations) { delete translations; }
 
 int anydepth_set_shortlist(anydepth_model* model, const int32_t* always, size_t always_count, const int32_t* offsets,
                            const int32_t* outputs) {
-  return guarded(-1, [&] {
+  return guarded([&] {
+    checked(model);
+    check(offsets != nullptr && (always != nullptr || always_count == 0), "the shortlist is not complete");
+    check(outputs != nullptr || offsets[model->model->vocabulary] == 0, "the shortlist is not complete");
     model->model->set_shortlist(always, always_count, offsets, outputs);
-    return 0;
+    return ANYDEPTH_OK;
   });
 }
 
 int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                     const anydepth_options* options, anydepth_results* results) {
-  return guarded(-1, [&] {
-    const Model& m = *model->model;
+  return guarded([&] {
+    const Model& m = checked(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
     const Options wanted = checked(m, chosen, options);
+    check(results != nullptr && results->tokens != nullptr && results->lengths != nullptr &&
+              results->ended != nullptr && results->scores != nullptr,
+          "there is no place for the results");
     const std::vector<int32_t> limits(batch->limits, batch->limits + batch->sentences);
     const NBest found = search(m, chosen, sources, limits, wanted, model->stats);
     const size_t longest = *std::max_element(limits.begin(), limits.end());
@@ -147,22 +378,24 @@ int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const
         results->scores[slot] = there ? found[i][j].score : 0.0f;
         if (there) std::copy(found[i][j].tokens.begin(), found[i][j].tokens.end(), results->tokens + slot * longest);
       }
-    return 0;
+    return ANYDEPTH_OK;
   });
 }
 
 int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                     const int32_t* target, int32_t target_length, int32_t at_once, float* logits) {
-  return guarded(-1, [&] {
-    const Model& m = *model->model;
+  return guarded([&] {
+    const Model& m = checked(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
     check(sources.sentences() == 1, "logits are of one sentence");
     check(target_length >= 1 && target_length <= m.positions && at_once >= 1,
           "the target is longer than the model takes");
+    check(target != nullptr && logits != nullptr, "there is no target, or no place for the logits");
     for (int i = 0; i < target_length; ++i)
       check(target[i] >= 0 && target[i] < m.vocabulary, "a token is not in the vocabulary");
-    Runner runner(m, chosen);
+    const StopConditions never;
+    Runner runner(m, chosen, never);
     runner.encode(sources);
     KVCache cache(runner.decoder_layers(), m.width);
     const OutputLayer full(m);
@@ -181,11 +414,14 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
       for (int i = 0; i < count; ++i)
         std::memcpy(logits + size_t(from + i) * m.vocabulary, found + i * full.stride(), m.vocabulary * sizeof(float));
     }
-    return 0;
+    return ANYDEPTH_OK;
   });
 }
 
 void anydepth_speculation(const anydepth_model* model, int64_t counts[4]) {
+  if (counts == nullptr) return;
+  std::fill(counts, counts + 4, 0);
+  if (model == nullptr) return;
   const SpeculationStats& a = model->stats;
   counts[0] = a.drafted, counts[1] = a.accepted, counts[2] = a.passes, counts[3] = a.tokens;
 }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 // Before loops over accumulators that must stay in registers.
 #if defined(__clang__)
@@ -34,7 +35,7 @@ inline float from_half(uint16_t half) {
     return sign ? -value : value;
   }
   const uint32_t bits = exponent == 31 ? sign | 0x477FE000u : sign | (exponent + 112) << 23 | fraction << 13;
-  __builtin_memcpy(&value, &bits, sizeof value);
+  std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 
@@ -73,7 +74,6 @@ struct Kernels {
   const char* name;
   float row_cost;  // of one more row in a small batch, as a share of one row: near 0 where reading weights is the
                    // bottleneck
-  bool unsigned_weights;  // weights are stored as unsigned bytes, 128 larger, by flipping the sign bit
 
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum);
   void (*normalize)(const float* x, int n, const float* weight, const float* bias, float epsilon, float* out);

@@ -143,7 +143,7 @@ static bool has_half_precision() {
 }
 
 const Kernels* avx2_kernels() {
-  static const Kernels kernels = {"avx2", 0.3f,          false, quantize,    normalize, gemm,
+  static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
                                   attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_half_precision();
   return runs ? &kernels : nullptr;

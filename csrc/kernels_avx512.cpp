@@ -56,8 +56,12 @@ struct V {
 
 #include "kernels_float.inl"
 
-// VNNI multiplies unsigned by signed bytes: weights are stored 128 larger, as unsigned bytes, and 128 times the sum of
-// the activations is subtracted at the end.
+// VNNI multiplies unsigned by signed bytes: weights are made 128 larger, as unsigned bytes, when they are loaded, and 128
+// times the sum of the activations is subtracted at the end.
+inline __m512i load_unsigned(const int8_t* tile) {
+  return _mm512_xor_si512(_mm512_loadu_si512(tile), _mm512_set1_epi8(static_cast<char>(0x80)));
+}
+
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums,
                            const GemmOutput& target) {
   const int output = block * TILE;
@@ -98,7 +102,7 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
     ANYDEPTH_UNROLL
     for (int i = 0; i < SPLIT; ++i) {
       prefetch(tile + i * TILE * QUAD + AHEAD);
-      const __m512i own = _mm512_loadu_si512(tile + i * TILE * QUAD);
+      const __m512i own = load_unsigned(tile + i * TILE * QUAD);
       ANYDEPTH_UNROLL
       for (int r = 0; r < ROWS; ++r)
         sums[i][r] = _mm512_dpbusd_epi32(sums[i][r], own, four_inputs(a + (i * ROWS + r) * QUAD));
@@ -107,7 +111,7 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
   for (; quad < w.quads; ++quad, tile += TILE * QUAD, a += ROWS * QUAD) {
     ANYDEPTH_UNROLL
     for (int r = 0; r < ROWS; ++r)
-      sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], _mm512_loadu_si512(tile), four_inputs(a + r * QUAD));
+      sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], load_unsigned(tile), four_inputs(a + r * QUAD));
   }
   ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
@@ -134,7 +138,7 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_
     __m512i own[BLOCKS];
     ANYDEPTH_UNROLL
     for (int b = 0; b < BLOCKS; ++b) {
-      own[b] = _mm512_loadu_si512(tile + b * next);
+      own[b] = load_unsigned(tile + b * next);
       prefetch(coming + b * TILE * QUAD);
     }
     ANYDEPTH_UNROLL
@@ -207,7 +211,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 namespace anydepth {
 
 const Kernels* avx512_kernels() {
-  static const Kernels kernels = {"avx512-vnni", 0.05f,         true, quantize,    normalize, gemm,
+  static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
                                   attend,        dot_with_half, gelu, log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

@@ -39,7 +39,7 @@ inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) { return
 namespace anydepth {
 
 const Kernels* neon_dot_kernels() {
-  static const Kernels kernels = {"neon-dot", 0.15f,         false, quantize,    normalize, gemm,
+  static const Kernels kernels = {"neon-dot", 0.15f, quantize,    normalize, gemm,
                                   attend,     dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
 #if defined(__APPLE__)
   return &kernels;

@@ -61,7 +61,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 }  // namespace
 
 const Kernels* plain_kernels() {
-  static const Kernels kernels = {"plain", 1.0f,          false, quantize,    normalize, gemm,
+  static const Kernels kernels = {"plain", 1.0f, quantize,    normalize, gemm,
                                   attend,  dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }

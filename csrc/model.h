@@ -1,19 +1,17 @@
-// A Transformer with packed int8 weights, read from an untrusted buffer.
+// A Transformer with packed int8 weights, read in place from a model file or from a prefix of one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "file.h"
+#include "json.h"
 #include "kernels.h"
 
 namespace anydepth {
-
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 enum class NormPosition : int32_t { pre, post, none };
 enum class Activation : int32_t { relu, gelu, gelu_tanh };
@@ -26,6 +24,7 @@ struct Norm {
 struct Layer {
   Norm attention_norm, cross_norm, ffn_norm;
   PackedMatrix qkv, attention_out, cross_query, cross_key_value, cross_out, up, down;
+  std::atomic<bool> ready{false};  // its section has arrived
 };
 
 // Dense connections (DLCL): row k has a weight for each of the k + 1 outputs before it, and each of those a norm.
@@ -35,11 +34,11 @@ struct Dense {
 };
 
 struct Stack {
-  std::vector<Layer> own;        // distinct sets of weights
-  std::vector<int> pattern;      // which of them each layer uses
-  std::vector<float> scales;     // of ReZero, or empty
-  std::unique_ptr<Dense> dense;  // or null
-  Norm final_norm;               // none if post-norm
+  std::vector<Layer> own;         // distinct sets of weights
+  std::vector<int> pattern;       // which of them each layer uses
+  const float* scales = nullptr;  // of ReZero, or null
+  std::unique_ptr<Dense> dense;   // or null
+  Norm final_norm;                // none if post-norm
 };
 
 // A row per subword, in half precision.
@@ -50,7 +49,10 @@ struct EmbeddingTable {
 
 // A lexical shortlist: tokens that are always candidates, and those of each source token.
 struct Shortlist {
-  std::vector<int32_t> always, offsets, outputs;
+  const int32_t* always = nullptr;
+  size_t always_count = 0;
+  const int32_t* offsets = nullptr;  // [vocabulary + 1]; null: there is no shortlist
+  const int32_t* outputs = nullptr;
 };
 
 struct Model {
@@ -68,21 +70,58 @@ struct Model {
   Shortlist shortlist;
   const Kernels* kernels = nullptr;
 
-  size_t memory() const { return arena_size; }  // bytes of all weights
+  // A whole file, mapped: processes that open the same file share its memory. `kernels` must be able to run here.
+  static std::unique_ptr<Model> open(const char* path, const Kernels* kernels);
+  // A whole file in memory, which is copied.
+  static std::unique_ptr<Model> copy(const uint8_t* data, size_t size, const Kernels* kernels);
+  // A file that arrives piece by piece. What has arrived runs while more comes.
+  static std::unique_ptr<Model> growing(const Kernels* kernels);
+  void append(const uint8_t* data, size_t size);
 
-  // Copies the weights, so that the buffer may be freed. `kernels` must be able to run here.
-  static std::unique_ptr<Model> read(const uint8_t* data, size_t size, const Kernels* kernels);
+  bool complete() const { return complete_.load(std::memory_order_acquire); }
+  bool has_header() const { return has_header_.load(std::memory_order_acquire); }
+  bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // all but layers
+  bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
+  uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections
+
+  const Json& about() const { return about_; }  // the header
+  const std::string& header() const { return header_.json; }
+  const uint8_t* tokenizer() const { return tokenizer_; }
+  size_t tokenizer_size() const { return tokenizer_size_; }
+
   void set_shortlist(const int32_t* always, size_t always_count, const int32_t* offsets, const int32_t* outputs);
 
-  ~Model();
-  Model() = default;
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
-
  private:
-  friend class Reader;
-  uint8_t* arena = nullptr;
-  size_t arena_size = 0;
+  void configure(Header header);
+  void attach(const SectionInfo& section, const uint8_t* data);
+  void attach_embeddings(SectionReader& from);
+  void attach_output(SectionReader& from);
+  void attach_shortlist(SectionReader& from);
+  void attach_layer(Stack& stack, const SectionInfo& section, SectionReader& from, bool decoder);
+  void finish();
+  void read_pattern(Stack& stack, const Json& pattern);
+  void attach_stack(Stack& stack, SectionReader& from);
+  Norm read_norm(SectionReader& from) const;
+  EmbeddingTable read_table(SectionReader& from) const;
+  void check(const Shortlist& list) const;
+
+  Header header_;
+  Json about_;
+  bool shared_target_ = true, tied_output_ = true;
+  enum class Residual { plain, rezero, dense } residual_ = Residual::plain;
+  const uint8_t* tokenizer_ = nullptr;
+  size_t tokenizer_size_ = 0;
+  bool has_embeddings_ = false, has_output_ = false;
+  std::atomic<bool> has_header_{false}, has_base_{false}, complete_{false};
+  std::atomic<uint64_t> memory_{0};
+
+  std::unique_ptr<MappedFile> mapped_;
+  std::vector<GrowingBytes> owned_;  // sections that were copied, or arrived
+  GrowingBytes coming_;
+  uint64_t arrived_ = 0;
+  size_t next_ = 0;                     // the section that is coming
+  bool failed_ = false;                 // a file that was wrong once stays wrong
+  std::vector<int32_t> own_shortlist_;  // one that was set
 };
 
 // The fastest kernels that run here, or those of this name; null if there are none.

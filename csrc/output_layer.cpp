@@ -1,6 +1,7 @@
 // Shortlists packed for a sentence, and the best token of a row of logits.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "search.h"
@@ -12,7 +13,7 @@ OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count)
   const Shortlist& list = model.shortlist;
   std::vector<bool> there(model.vocabulary);
   there[EOS] = true;
-  for (const int32_t token : list.always) there[token] = true;
+  for (size_t i = 0; i < list.always_count; ++i) there[list.always[i]] = true;
   for (int i = 0; i < count; ++i) there[sources[i]] = true;  // names are often copied
   for (int i = 0; i < count; ++i)
     for (int j = list.offsets[sources[i]]; j < list.offsets[sources[i] + 1]; ++j) there[list.outputs[j]] = true;
@@ -25,14 +26,14 @@ OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count)
   own_ = std::make_shared<PackedMatrix>(full);
   own_->outputs = count_, own_->blocks = padded(count_) / TILE;
   tiles_ = std::make_shared<Buffer<int8_t>>();
-  int8_t* tiles = tiles_->get(own_->bytes());
+  int8_t* tiles = tiles_->get(own_->blocks, own_->quads, TILE * QUAD);
   for (auto* each : {&scales_, &sums_, &bias_}) each->assign(own_->blocks * TILE, 0.0f);
   for (int o = 0; o < own_->blocks * TILE; ++o) {
     const int from = tokens_[std::min(o, count_ - 1)];
     const int8_t* row = full.tiles + size_t(from / TILE) * full.quads * TILE * QUAD + (from % TILE) * QUAD;
     int8_t* to = tiles + size_t(o / TILE) * full.quads * TILE * QUAD + (o % TILE) * QUAD;
     for (int quad = 0; quad < full.quads; ++quad)
-      __builtin_memcpy(to + size_t(quad) * TILE * QUAD, row + size_t(quad) * TILE * QUAD, QUAD);
+      std::memcpy(to + size_t(quad) * TILE * QUAD, row + size_t(quad) * TILE * QUAD, QUAD);
     scales_[o] = full.scales[from], sums_[o] = full.sums[from], bias_[o] = full.bias[from];
   }
   own_->tiles = tiles, own_->scales = scales_.data(), own_->sums = sums_.data(), own_->bias = bias_.data();

@@ -21,13 +21,14 @@ void KVCache::make_room(int position, int slots) {
     slots_.push_back(0);
   }
   slots_[position] = slots;
-  blocks_[position].get(size_t(applications_) * slots * row_);
+  blocks_[position].get(applications_, slots, row_);
 }
 
-Runner::Runner(const Model& model, const SubNetwork& sub)
+Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop)
     : model_(model),
       kernels_(*model.kernels),
       sub_(sub),
+      stop_(stop),
       width_(padded(model.width)),
       memory_key_value_(model.decoder.own.size()) {}
 
@@ -42,8 +43,8 @@ void Runner::embed(const EmbeddingTable& table, int token, int position, float* 
 
 void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target) {
   const int n = w.inputs, wide = padded(w.inputs, 64);
-  int8_t* q = quantized_.get(2 * size_t(rows) * wide);
-  float* scales = scales_.get(2 * size_t(rows));
+  int8_t* q = quantized_.get(2, rows, wide);
+  float* scales = scales_.get(2, rows);
   float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);
   for (int r = 0; r < rows; ++r)
@@ -53,7 +54,7 @@ void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int r
 
 const float* Runner::layer_norm(const Norm& norm, const float* x, int rows) {
   if (!norm.weight) return x;
-  float* out = normed_.get(rows * width_);
+  float* out = normed_.get(rows, width_);
   for (int r = 0; r < rows; ++r)
     kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, model_.epsilon, out + r * width_);
   return out;
@@ -71,7 +72,7 @@ void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t s
 
 void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
-  float* hidden = hidden_.get(x.count * wide);
+  float* hidden = hidden_.get(x.count, wide);
   const bool relu = model_.activation == Activation::relu;
   project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
           {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
@@ -89,7 +90,7 @@ void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float
   if (past.size() != stack.dense->rows.size()) past = std::vector<Buffer<float>>(stack.dense->rows.size());
   const size_t room = std::max<size_t>(at + rows, past[k].data() ? 0 : MOST_PAST);
   const Norm& norm = stack.dense->norms[k];
-  float* own = past[k].get(room * width_) + at * width_;
+  float* own = past[k].get(room, width_) + at * width_;
   for (int r = 0; r < rows; ++r)
     kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, DENSE_EPSILON, own + r * width_);
   const auto add = [&](int j, bool first) {
@@ -105,7 +106,7 @@ void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float
 void Runner::encode(const SourceBatch& sources) {
   starts_.assign(sources.starts.begin(), sources.starts.end());
   const int all = starts_.back();
-  float* memory = memory_.get(all * width_);
+  float* memory = memory_.get(all, width_);
   for (int from = 0; from < sources.sentences();) {
     int to = from + 1;
     while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
@@ -118,7 +119,7 @@ void Runner::encode(const SourceBatch& sources) {
     const int own = model_.decoder.pattern[index];
     if (ready[own]) continue;
     ready[own] = true;
-    float* key_value = memory_key_value_[own].get(all * wide);
+    float* key_value = memory_key_value_[own].get(all, wide);
     for (int row = 0; row < all; row += CHUNK_ROWS) {
       const int count = std::min(CHUNK_ROWS, all - row);
       project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
@@ -130,12 +131,13 @@ void Runner::encode(const SourceBatch& sources) {
 void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* memory) {
   const Stack& stack = model_.encoder;
   const int begin = starts_[from], rows = starts_[to] - begin;
-  float* x = states_.get(rows * width_);
+  float* x = states_.get(rows, width_);
   for (int sentence = from; sentence < to; ++sentence)
     for (int i = starts_[sentence]; i < starts_[sentence + 1]; ++i)
       embed(model_.source, sources.tokens[i], i - starts_[sentence], x + (i - begin) * width_);
   dense(stack, sub_.encoder, 0, x, rows, 0, encoder_past_);
   for (size_t step = 0; step < sub_.encoder.size(); ++step) {
+    stop_.check();
     const int index = sub_.encoder[step];
     const float own = weight(stack, index, sub_.encoder_weights[step]);
     encoder_layer(layer(stack, index), own, sources, from, to, x, static_cast<int>(step));
@@ -155,9 +157,9 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
   const int count = static_cast<int>(active_rows_.size());
   if (count == 0) return;
   const bool all = count == rows;
-  float* qkv = qkv_.get(rows * wide);
+  float* qkv = qkv_.get(rows, wide);
   project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, rows), width_, rows, {qkv, wide});
-  float* context = mixed_.get(count * width_);
+  float* context = mixed_.get(count, width_);
   std::memset(context, 0, count * width_ * sizeof(float));
   int done = 0;
   for (int sentence = from; sentence < to; ++sentence) {
@@ -177,7 +179,7 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
   }
   float* own = x;
   if (!all) {
-    own = active_.get(count * width_);
+    own = active_.get(count, width_);
     for (int r = 0; r < count; ++r) std::memcpy(own + r * width_, x + active_rows_[r] * width_, width_ * sizeof(float));
   }
   add_projection(l.attention_out, context, width_, {own, count}, weight, post_norm(l.attention_norm));
@@ -196,13 +198,14 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
     dense(stack, sub_.decoder, 0, x, count, at, decoder_past_);
   }
   for (int step = first; step < last; ++step) {
+    stop_.check();
     const int index = sub_.decoder[step];
     const Layer& l = layer(stack, index);
     const float own = weight(stack, index, sub_.decoder_weights[step]);
 
-    float* qkv = qkv_.get(count * wide);
+    float* qkv = qkv_.get(count, wide);
     project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, count), width_, count, {qkv, wide});
-    float* context = mixed_.get(count * width_);
+    float* context = mixed_.get(count, width_);
     std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
       std::memcpy(cache.at(step, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
@@ -236,7 +239,7 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
 }
 
 const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
-  float* out = logits_.get(count * outputs.stride());
+  float* out = logits_.get(count, outputs.stride());
   const float* features = layer_norm(model_.decoder.final_norm, states_.data() + at * width_, count);
   project(outputs.matrix(), features, width_, count, {out, outputs.stride()});
   const int from = outputs.first(), n = outputs.count();

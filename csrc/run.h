@@ -1,6 +1,7 @@
 // Forward passes: of source sentences, and of target positions with a KV cache.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "buffer.h"
@@ -8,6 +9,23 @@
 #include "output_layer.h"
 
 namespace anydepth {
+
+struct Stopped : Error {
+  using Error::Error;
+};
+
+// What may end a search before it is done: a flag that another thread sets, or a deadline.
+struct StopConditions {
+  const volatile int32_t* abort = nullptr;
+  bool has_deadline = false;
+  std::chrono::steady_clock::time_point deadline;
+
+  void check() const {
+    if (abort != nullptr && *abort != 0) throw Stopped("the search was aborted");
+    if (has_deadline && std::chrono::steady_clock::now() >= deadline)
+      throw Stopped("the search was stopped: its time was over");
+  }
+};
 
 // Which layers run, and the weight of the residual branches of each.
 struct SubNetwork {
@@ -51,7 +69,7 @@ class KVCache {
 // Runs one model, one call at a time.
 class Runner {
  public:
-  Runner(const Model& model, const SubNetwork& sub);
+  Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop);
 
   // Encoder outputs, and from them the keys and values for cross-attention.
   void encode(const SourceBatch& sources);
@@ -64,7 +82,7 @@ class Runner {
   // the choice is between those.
   const float* logits(const OutputLayer& outputs, int count, int at = 0);
 
-  float* states(int rows) { return states_.get(size_t(rows) * width_); }
+  float* states(int rows) { return states_.get(rows, width_); }
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
@@ -74,7 +92,7 @@ class Runner {
   };
   const Layer& layer(const Stack& stack, int index) const { return stack.own[stack.pattern[index]]; }
   float weight(const Stack& stack, int index, float own) const {
-    return stack.scales.empty() ? own : own * stack.scales[index];
+    return stack.scales == nullptr ? own : own * stack.scales[index];
   }
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
@@ -92,6 +110,7 @@ class Runner {
   const Model& model_;
   const Kernels& kernels_;
   const SubNetwork& sub_;
+  const StopConditions& stop_;
   const Norm no_norm_;
   const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;

@@ -125,12 +125,12 @@ class Search {
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
              const Options& options, SpeculationStats& stats) {
-  Runner runner(model, sub);
+  Runner runner(model, sub, options.stop);
   runner.encode(sources);
   const OutputLayer full(model);
   std::vector<OutputLayer> lists;
   const bool speculates = options.draft_layers > 0 && options.beam == 1 && sources.sentences() == 1;
-  if (!model.shortlist.offsets.empty() && (options.shortlist || speculates))
+  if (model.shortlist.offsets != nullptr && (options.shortlist || speculates))
     for (int i = 0; i < sources.sentences(); ++i)
       lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
   const bool shortlisted = options.shortlist && !lists.empty();

@@ -18,6 +18,7 @@ struct Options {
   bool shortlist = false;  // use the lexical shortlist
   int draft_layers = 0;    // decoder layers that draft; 0: no speculation
   int draft_length = 0;    // tokens per draft; 0: chosen by the acceptance rate
+  StopConditions stop;
 };
 
 struct Candidate {

@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Those that take longest, so that no core is left with one at the end. The second needs no model: it begins at once.
-LONGEST = ("test_distributed.py", "test_core_sanitized.py", "test_ray.py", "test_latent_models.py", "test_torchrun.py",
+LONGEST = ("test_distributed.py", "test_core.py", "test_ray.py", "test_latent_models.py", "test_torchrun.py",
            "test_flexible_models.py", "test_server_load.py", "test_training.py", "test_page.py")  # fmt: skip
 
 

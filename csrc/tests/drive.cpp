@@ -47,7 +47,7 @@ bool run(anydepth_model* model, const Run& asked, int vocabulary) {
   const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(),
                                 sentences};
   const anydepth_options options = {asked.beam,         asked.beam,         1,   1, asked.shortlist,
-                                    asked.draft_layers, asked.draft_length, 0.6f};
+                                    asked.draft_layers, asked.draft_length, 0.6f, 0.0, nullptr};
   anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data()};
   if (anydepth_search(model, &sub, &batch, &options, &results) != 0) {
     std::printf("refused: %s\n", anydepth_error());

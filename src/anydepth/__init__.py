@@ -42,15 +42,16 @@ def load(
     from anydepth.artifact import bundled_model
     from anydepth.artifact.model import load_model
     from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine
-    from anydepth.infer.classifier import Classifier
     from anydepth.infer.text_model import set_threads
-    from anydepth.infer.translator import Translator
+    from anydepth.infer.translator import DEFERRED, Translator
 
     set_threads(threads)
-    loaded = load_model(bundled_model() if path is None else path, device)
+    loaded = load_model(bundled_model() if path is None else path, device, defer=engine in DEFERRED)
     if loaded.kind == "classifier":
         if quantize is not None or speculate or shortlist:
             raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
+        from anydepth.infer.classifier import Classifier
+
         return Classifier(loaded, make_classifier_engine(loaded, engine))
     return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from anydepth.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+_torch_threads: int | None = None  # asked for before PyTorch was imported
 
 
 def cores() -> int:
@@ -28,6 +31,41 @@ def processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+def set_torch_threads(threads: int | None) -> None:
+    """PyTorch has one number of threads for the whole process. None: as it is.
+
+    Where PyTorch is not imported yet, `apply_torch_threads` does it once it is.
+    """
+    global _torch_threads
+    _torch_threads = threads or _torch_threads
+    if "torch" in sys.modules:
+        apply_torch_threads()
+
+
+def apply_torch_threads() -> None:
+    global _torch_threads
+    if _torch_threads is not None:
+        import torch
+
+        torch.set_num_threads(_torch_threads)
+        _torch_threads = None
+
+
+def may_have_gpu() -> bool:
+    """Whether PyTorch could find a GPU here: without a sign of a driver, it need not be imported to ask."""
+    if "torch" in sys.modules:
+        return True
+    if sys.platform == "win32":
+        return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32" / "nvcuda.dll").exists()
+    signs = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd", "/dev/nvmap", "/dev/nvhost-gpu")
+    return any(map(os.path.exists, signs))
+
+
+def runs_on_cpu(device: str) -> bool:
+    """Whether `choose_device` would choose a CPU, where that is clear without PyTorch."""
+    return device == "cpu" or (device == "auto" and not may_have_gpu())
 
 
 def choose_device(name: str) -> "torch.device":

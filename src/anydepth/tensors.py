@@ -3,13 +3,16 @@
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: "dict[str, Tensor]") -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file  # needs PyTorch, unlike those who import this
+
     try:
         save_file({name: value.detach().contiguous() for name, value in tensors.items()}, path)
     except SafetensorError as error:  # the system's error, such as a full disk, is in its message

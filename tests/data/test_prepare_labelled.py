@@ -11,7 +11,7 @@ from anydepth.data import Prepared, prepare
 from anydepth.data.batching import BatchStream
 from anydepth.data.corpus import read_labelled
 from anydepth.data.parts import TEST
-from anydepth.data.prepare import describe_data
+from anydepth.data.preparation import describe_data
 from anydepth.errors import UserError
 
 WORDS = [

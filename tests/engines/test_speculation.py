@@ -65,7 +65,8 @@ def test_drafting_as_it_pays_gives_the_same(toy):
 def test_drafts_come_from_the_shallowest_depth_that_the_asked_one_begins_with(toy):
     def layers(*subs: SubNetwork, of: SubNetwork) -> int:
         model = random_translator(toy.tokenizer, decoder_layers=3).model
-        return NativeEngine(model, DepthMenu.of([*subs, of]), 1).draft_layers(of)
+        native = NativeModel(packed(model))
+        return NativeEngine(native, model.config, DepthMenu.of([*subs, of]), 1).draft_layers(of)
 
     deep = SubNetwork((0, 1), (0, 1, 2))
     assert layers(SubNetwork((0, 1), (0, 1)), SubNetwork((0, 1), (0,)), of=deep) == 1

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import yaml
-
 from anydepth.depth import DepthMenu
 
 NO_LANGUAGE = "source"  # what a recipe has that names none
@@ -43,9 +41,9 @@ def _card(
     if facts.get("license"):
         head["license"] = facts["license"]
     data = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.get("data", {}).items()]
-    recipe = yaml.safe_dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
+    recipe = _dump(facts.get("recipe", {}), sort_keys=False, allow_unicode=True)
     parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        f"---\n{_dump(head, sort_keys=False)}---",
         f"# {title}",
         summary,
         *([facts["about"]["text"]] if "about" in facts else []),
@@ -160,3 +158,9 @@ def _meanings(record: dict[str, Any], menu: DepthMenu) -> str:
             how = f"each word runs as many of the {layers} layers as the model says after the first of them."
         lines.append(f"- {entry.name}: {how}")
     return "\n".join(lines)
+
+
+def _dump(values: dict[str, Any], **options: Any) -> str:
+    import yaml  # only cards need it
+
+    return str(yaml.safe_dump(values, **options))

@@ -2,22 +2,23 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from torch import Tensor
 
 from anydepth.config import ModelConfig
-from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
 from anydepth.files import file_sha256
-from anydepth.model import Transformer
-from anydepth.word_depths.table import Special, Unseen
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anydepth.model import Transformer
 
 FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
 # keys of the model that came later, in formats 1 (where they may be left out), 2 and 3
@@ -28,6 +29,9 @@ ENCODER_OPTIONS = (
 )  # fmt: skip
 WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
 FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
+# as in word_depths/table.py, which takes longer to import
+Special = Literal["deepest", "mean", "shallowest"]
+Unseen = Literal["deepest", "frequency", "subword"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -107,7 +111,11 @@ def _has_default(config: ModelConfig, key: str) -> bool:
 
 
 def read_config(folder: Path) -> FolderConfig:
-    record = json.loads((folder / "config.json").read_text("utf-8"))
+    return parse_config(json.loads((folder / "config.json").read_text("utf-8")), folder)
+
+
+def parse_config(record: Any, folder: Path) -> FolderConfig:
+    """The content of config.json; `folder` is where it is, for messages."""
     if not isinstance(record, dict) or not isinstance(record.get("format"), int):
         export = (folder / "export.json").is_file()
         reason = (
@@ -123,18 +131,22 @@ def read_config(folder: Path) -> FolderConfig:
         raise ValueError(f"config.json, {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
 
 
-def check_files(folder: Path, config: FolderConfig) -> None:
+def check_files(folder: Path, config: FolderConfig, names: Collection[str] = FILES) -> None:
     for name, digest in config.files.items():
-        if file_sha256(folder / name) != digest:
+        if name in names and file_sha256(folder / name) != digest:
             raise ValueError(f"{name} is not what was saved")
 
 
-def make_model(config: FolderConfig, tensors: dict[str, Tensor]) -> Transformer:
+def make_model(config: FolderConfig, tensors: "dict[str, Tensor]") -> "Transformer":
     """The model that config.json describes, with these weights.
 
     If there are far too few for it, that is found before any memory is taken. (A model on PyTorch's device `meta` would
     tell, too, but takes a second: it loads the compiler.)
     """
+    import torch
+
+    from anydepth.model import Transformer
+
     misfit = ValueError(f"{WEIGHTS} does not fit config.json")
     if _least_parameters(config) > sum(value.numel() for value in tensors.values()):
         raise misfit

@@ -11,19 +11,18 @@ selector/           the learned choice of a depth for each sentence, where one w
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
 
 from anydepth.artifact.card import model_card
 from anydepth.artifact.folder import (
+    FILES,
     WEIGHTS,
     WORD_DEPTHS,
     FolderConfig,
@@ -33,21 +32,65 @@ from anydepth.artifact.folder import (
     check_pairs,
     choose_format,
     make_model,
+    parse_config,
     read_config,
     without_defaults,
 )
+from anydepth.artifact.model_file import Kind, ModelFile, is_model_file
 from anydepth.config import ModelConfig
-from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.depth import DepthMenu
-from anydepth.device import choose_device
+from anydepth.device import apply_torch_threads, choose_device, runs_on_cpu
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, file_sha256, write_atomically
-from anydepth.model import Transformer
-from anydepth.selectors.learned import LearnedSelector, load_selector
 from anydepth.tensors import write_tensors
-from anydepth.word_depths.table import TokenDepths, WordDepths
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anydepth.model import Transformer
+    from anydepth.selectors.learned import LearnedSelector
+    from anydepth.word_depths.table import TokenDepths
 
 ENCODER_ALONE = "this model is an encoder alone, for masked words: it does not translate"
+
+
+class StoredWeights:
+    """The weights of a model folder, read when they are first asked for.
+
+    An engine that has the model in a form of its own never asks, and needs no PyTorch.
+    """
+
+    def __init__(self, folder: Path, config: FolderConfig, device: str) -> None:
+        self.folder, self.folder_config, self.device = folder, config, device
+        self.config = config.model
+
+    @cached_property
+    def model(self) -> "Transformer":
+        from safetensors.torch import load_file
+
+        with _damaged(self.folder):
+            check_files(self.folder, self.folder_config, (WEIGHTS,))
+            model = make_model(self.folder_config, load_file(self.folder / WEIGHTS))
+        apply_torch_threads()
+        arrange_for_decoding(model.to(choose_device(self.device)).eval())
+        return model
+
+
+class FileWeights:
+    """Those of a model file, which only the native engine reads."""
+
+    device = "cpu"
+
+    def __init__(self, file: ModelFile, config: ModelConfig) -> None:
+        self.file, self.config = file, config
+
+    @property
+    def model(self) -> "Transformer":
+        raise UserError(
+            f'{self.file.path} has the weights of the native engine only: use engine="native", or the model folder '
+            "that it was exported from"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +100,7 @@ class LoadedModel:
     `Translator` and `Classifier` run it; `dataclasses.replace` makes a variant with the same weights.
     """
 
-    model: Transformer
+    weights: "Transformer | StoredWeights | FileWeights"
     tokenizer: Tokenizer
     menu: DepthMenu
     languages: tuple[str, str] = ("source", "target")
@@ -65,7 +108,7 @@ class LoadedModel:
     pairs: tuple[LanguagePair, ...] = ()
     pair: str | None = None  # the name of the one that was chosen among several
     tag: str | None = None  # what every source begins with, where there is such a symbol
-    token_depths: TokenDepths | None = None  # where a table says how deep each word goes
+    token_depths: "TokenDepths | None" = None  # where a table says how deep each word goes
     labels: tuple[str, ...] = ()  # of a model that classifies
     max_tokens: int | None = None  # at which texts were cut in training
     checksum: str | None = None  # of the weights' file
@@ -75,16 +118,32 @@ class LoadedModel:
             object.__setattr__(self, "pairs", (LanguagePair(*self.languages, self.tag),))
 
     @property
+    def model(self) -> "Transformer":
+        """In PyTorch."""
+        return self.weights.model if isinstance(self.weights, StoredWeights | FileWeights) else self.weights
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.weights.config
+
+    @property
+    def device(self) -> str:
+        """Its type, such as cpu."""
+        if isinstance(self.weights, StoredWeights | FileWeights) and runs_on_cpu(self.weights.device):
+            return "cpu"
+        return next(self.model.parameters()).device.type
+
+    @property
     def kind(self) -> Literal["translator", "classifier", "encoder"]:
         if self.labels:
             return "classifier"
-        return "translator" if self.model.config.decoder_layers > 0 else "encoder"
+        return "translator" if self.config.decoder_layers > 0 else "encoder"
 
     @property
     def longest_source(self) -> int:
         """In subwords, leaving room for what begins and ends a text; no more than a classifier has learnt to read."""
         opening = len(self.tokenizer.opening)
-        longest = self.model.config.max_length - 1 - opening - (0 if self.tag is None else 1)
+        longest = self.config.max_length - 1 - opening - (0 if self.tag is None else 1)
         return longest if self.max_tokens is None else min(longest, self.max_tokens - opening)
 
     def as_read(self, ids: Sequence[int]) -> list[int]:
@@ -101,6 +160,10 @@ class LoadedModel:
     def fingerprint(self) -> str:
         """A checksum of weights, tokenizer and word depths: two models with the same give the same output at the same
         layers."""
+        if isinstance(self.weights, FileWeights):
+            return str(self.weights.file.header["fingerprint"])
+        import torch
+
         digest = hashlib.sha256(self.tokenizer.to_bytes())
         config = self.model.config
         if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
@@ -153,10 +216,12 @@ class LoadedModel:
         return UserError(f"this model does not translate {wanted}; it has: {_names(self.pairs)}")
 
     @cached_property
-    def selector(self) -> LearnedSelector | None:
+    def selector(self) -> "LearnedSelector | None":
         """The learned selector in its folder, if there is one."""
-        if self.folder is None:
+        if self.folder is None or not (self.folder / "selector").exists():
             return None
+        from anydepth.selectors.learned import load_selector
+
         return load_selector(self.folder, self.model, self.tokenizer, self.menu.whole, self.checksum)
 
     def why_no_selector(self) -> str | None:
@@ -201,13 +266,13 @@ class ModelContent:
     """
 
     config: ModelConfig
-    tensors: dict[str, Tensor]
+    tensors: "dict[str, Tensor]"
     tokenizer: Tokenizer
     menu: DepthMenu
     languages: tuple[str, str]
     pairs: Sequence[LanguagePair] = ()
     labels: Sequence[str] = ()
-    token_depths: TokenDepths | None = None
+    token_depths: "TokenDepths | None" = None
     max_tokens: int | None = None
 
 
@@ -242,8 +307,10 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
 
 
 def resolve(path: Path | str) -> Path:
-    """The model folder that a user means by naming it or the run it came from."""
+    """The model folder that a user means by naming it or the run it came from; a model file is itself."""
     path = Path(path)
+    if is_model_file(path):
+        return path
     if (path / "config.json").is_file():
         return path
     if (path / "model" / "config.json").is_file():
@@ -265,46 +332,91 @@ def short_name(model: Path) -> str:
     return path.parent.name if of_run else path.name
 
 
-def load_model(path: Path | str, device: str = "cpu") -> LoadedModel:
-    """A model folder, or that of a finished run, whatever kind of model it holds."""
-    where = choose_device(device)
+def load_model(path: Path | str, device: str = "cpu", *, defer: bool = False) -> LoadedModel:
+    """A model folder, or that of a finished run, whatever kind of model it holds; or a model file.
+
+    With `defer`, weights are not read before they are asked for.
+    """
+    if is_model_file(Path(path)):
+        return _load_file(Path(path), device)
+    if not runs_on_cpu(device):
+        choose_device(device)
     folder = resolve(path)
-    try:
+    with _damaged(folder):
         config = read_config(folder)
-        check_files(folder, config)
-        tensors = load_file(folder / WEIGHTS)
-        model = make_model(config, tensors)
-        tokenizer = Tokenizer.from_bytes((folder / config.tokenizer).read_bytes())
+        check_files(folder, config, set(FILES) - {WEIGHTS})
+        weights = StoredWeights(folder, config, device)
+        if not defer:
+            _ = weights.model
         menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
-        check_menu(menu, config.model)
-        check_pairs(config, menu, tokenizer)
-        token_depths = _token_depths(folder, config, menu, tokenizer)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, OSError) and error.filename is not None:
-            reason = f"{Path(error.filename).name}: {error.strerror}"
-        raise UserError(f"the model folder {folder} is damaged ({reason}): copy it again") from error
-    arrange_for_decoding(model.to(where).eval())
+        words = folder / WORD_DEPTHS if config.words is not None else None
+        return _assemble(weights, config, (folder / config.tokenizer).read_bytes(), menu, words, folder)
+
+
+def _load_file(path: Path, device: str) -> LoadedModel:
+    if device not in ("auto", "cpu"):
+        raise UserError(f"the native engine runs {path} on CPUs, not on {device}: leave out the device")
+    file = ModelFile.open(path)
+    tokenizer, words = file.read(Kind.TOKENIZER), file.read(Kind.WORD_DEPTHS)
+    if tokenizer is None or not {"config", "depths"} <= file.header.keys():
+        raise UserError(
+            f"{path} has weights but no tokenizer or menu: give its model folder, or a file of "
+            "`anydepth export --to runtime`"
+        )
+    with _damaged(path, "file"):
+        config = parse_config(file.header["config"], path)
+        menu = DepthMenu.from_json(file.header["depths"])
+        table = None if words is None else json.loads(words)
+        return _assemble(FileWeights(file, config.model), config, tokenizer, menu, table, None)
+
+
+def _assemble(
+    weights: StoredWeights | FileWeights,
+    config: FolderConfig,
+    tokenizer_bytes: bytes,
+    menu: DepthMenu,
+    words: Any,
+    folder: Path | None,
+) -> LoadedModel:
+    """`words` is the table of word depths: where it is, or its JSON."""
+    tokenizer = Tokenizer.from_bytes(tokenizer_bytes)
+    check_menu(menu, config.model)
+    check_pairs(config, menu, tokenizer)
     return LoadedModel(
-        model,
+        weights,
         tokenizer,
         menu,
         config.languages,
         folder,
         config.pairs,
         tag=config.pairs[0].tag if len(config.pairs) == 1 else None,
-        token_depths=token_depths,
+        token_depths=_token_depths(words, config, menu, tokenizer),
         labels=config.labels,
         max_tokens=config.max_tokens,
         checksum=config.files[WEIGHTS],
     )
 
 
-def arrange_for_decoding(model: Transformer) -> None:
+@contextmanager
+def _damaged(where: Path, kind: str = "folder") -> Iterator[None]:
+    """Whatever goes wrong with what is in a model folder or file, in one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{Path(error.filename).name}: {error.strerror}"
+        raise UserError(f"the model {kind} {where} is damaged ({reason}): copy it again") from error
+
+
+def arrange_for_decoding(model: "Transformer") -> None:
     """Store every matrix column by column: same values and shape, and products with few rows run faster on a CPU.
 
     Decoding one sentence is bound by reading weights; in this order the product of one row streams through them.
     """
+    import torch
+    from torch import nn
+
     if next(model.parameters()).device.type != "cpu":
         return
     with torch.no_grad():
@@ -313,14 +425,16 @@ def arrange_for_decoding(model: Transformer) -> None:
                 module.weight.data = module.weight.data.t().contiguous().t()
 
 
-def _token_depths(folder: Path, config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> TokenDepths | None:
+def _token_depths(words: Any, config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> "TokenDepths | None":
     by_word = any(entry.subnetwork.by_word for entry in menu)
     if by_word and config.words is None and not config.model.halting:
         raise ValueError("nothing says how deep each word goes")
     if config.words is None:
         return None
+    from anydepth.word_depths.table import TokenDepths, WordDepths
+
     rule = config.words
-    table = WordDepths.load(folder / WORD_DEPTHS)
+    table = WordDepths.load(words) if isinstance(words, Path) else WordDepths.from_json(words)
     found = TokenDepths(table, tokenizer, rule.special, rule.scale, rule.lambda_, rule.unseen)
     found.check_layers(config.model.encoder_layers)
     return found

@@ -10,18 +10,21 @@ from anydepth.cli.options import ModelOrBundled, Threads, complete_depths, stder
 
 if TYPE_CHECKING:
     from anydepth.export.export import ExportCheck
+    from anydepth.export.sample import SampleText
+    from anydepth.infer.translator import Translator
 
 
 def export(
     to: Annotated[
         str,
         typer.Option(
-            help="ctranslate2, onnx, or anydepth: a model folder.",
+            help="ctranslate2, onnx, anydepth: a model folder, or runtime: one file with every depth, for "
+            "anydepth-run and the runtime package.",
             show_default=False,
-            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth"],
+            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth", "runtime"],
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for it.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for it; with --to runtime, a file.", show_default=False)],
     model: ModelOrBundled = None,
     depth: Annotated[
         str | None,
@@ -49,7 +52,7 @@ def export(
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Take one depth out of a model, for CTranslate2, ONNX or anydepth, and check it on the spot.
+    """Take one depth out of a model, for CTranslate2, ONNX or anydepth, or write all of them to one file; and check it.
 
     In float32 each translation of the sample must have the same tokens as the source model's, save where two were
     as likely, or nothing is written. With other numbers the difference in BLEU is printed.
@@ -62,6 +65,11 @@ def export(
     from anydepth.infer.translator import Translator
 
     translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
+    if to == "runtime":
+        if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
+            raise UserError("a file for the runtime has every depth and pair in int8: leave out depth, pair, quantize")
+        _export_runtime(translator, out, find_sample(translator.choices[0], model or bundled_model(), source), threads)
+        return
     if pair is not None:
         found = next((one for one in translator.pairs if one.name == pair), None)
         if found is None:
@@ -82,6 +90,16 @@ def export(
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+
+
+def _export_runtime(translator: "Translator", out: Path, sample: "SampleText", threads: int | None) -> None:
+    from anydepth.device import cores
+    from anydepth.export.runtime import export_runtime
+
+    with stderr.status(f"writing {out}, then translating with it and with the native engine"):
+        count = export_runtime(translator, out, sample, threads or cores())
+    print(f"same tokens at each of {len(translator.menu)} depths: {count:,} of {count:,} ({sample.origin})")
+    stderr.print(f"{out}: {out.stat().st_size / 1e6:.1f} MB; run it with anydepth-run, or `anydepth translate {out}`")
 
 
 def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:

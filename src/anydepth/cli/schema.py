@@ -2,12 +2,12 @@
 
 import typer
 
-from anydepth.config import keys_as_schema
-
 
 def schema() -> None:
     """Print the JSON schema of recipes, with which an editor completes and checks their keys.
 
     A recipe names it in a comment: `# yaml-language-server: $schema=recipe.schema.json`
     """
+    from anydepth.config import keys_as_schema
+
     typer.echo(keys_as_schema(), nl=False)

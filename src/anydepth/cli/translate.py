@@ -1,6 +1,8 @@
 """`anydepth translate`: standard input to standard output."""
 
 import math
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -32,6 +34,9 @@ from anydepth.errors import UserError
 if TYPE_CHECKING:
     from anydepth.infer.options import Depth
     from anydepth.infer.translator import Hypothesis, Translator
+
+
+LARGE = 1_000_000  # bytes of input
 
 
 DepthOrAuto = Annotated[
@@ -102,7 +107,7 @@ def translate(
         shortlist=shortlist,
         source_language=from_language,
         target_language=to_language,
-        batch_size=together,
+        batch_size=together if _is_large(sys.stdin.buffer) else 1,
     ).between()
     if speculate and together > 1:
         stderr.print(
@@ -128,6 +133,15 @@ def translate(
     _write_translations(sys.stdout.buffer, found, nbest)
 
 
+def _is_large(stream: BinaryIO) -> bool:
+    """Whether the fastest engine in batches is worth its start, which may take seconds."""
+    try:
+        about = os.fstat(stream.fileno())
+    except OSError:
+        return False
+    return stat.S_ISREG(about.st_mode) and about.st_size > LARGE
+
+
 def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:
     for number, hypotheses in enumerate(translations):
         for one in hypotheses:
@@ -148,7 +162,6 @@ def _choose_depth(
 ) -> "Depth":
     """What picks the depth: a name, the model's selector, or a budget."""
     from anydepth.infer.options import AUTO
-    from anydepth.selectors.budget import AutoWithinBudget, within_budget
 
     if threshold is not None and (depth != AUTO or budget is not None):
         raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")
@@ -158,9 +171,13 @@ def _choose_depth(
         raise UserError(f"--depth {depth} and --budget {budget} both choose the depth: give one of the two")
     if depth == AUTO and translator.selector is not None:
         if budget is not None:
+            from anydepth.selectors.budget import AutoWithinBudget, within_budget
+
             fixed = within_budget(translator, budget, beam=beam, batch_size=batch_size)
             return AutoWithinBudget(translator.selector, fixed)
         return translator.selector if threshold is None else translator.selector.with_threshold(threshold)
     if budget is not None and depth is None:
+        from anydepth.selectors.budget import within_budget
+
         return within_budget(translator, budget, beam=beam, batch_size=batch_size)
     return depth

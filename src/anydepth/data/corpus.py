@@ -8,10 +8,12 @@ import zlib
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from anydepth.config import CorpusConfig
 from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.config import CorpusConfig
 
 Pair = tuple[str, str]
 
@@ -60,7 +62,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise UserError(f"{path} is empty: give a file with one sentence per line")
 
 
-def read_pairs(config: CorpusConfig) -> Iterator[Pair]:
+def read_pairs(config: "CorpusConfig") -> Iterator[Pair]:
     """All pairs of a corpus, in order, with no more than one in memory; a text is paired with itself, or its label."""
     if config.source is not None and config.target is not None:
         return _read_two_files(config.source, config.target)
@@ -99,7 +101,7 @@ def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pa
         yield cells[source_column - 1], cells[target_column - 1]
 
 
-def _read_huggingface(config: CorpusConfig) -> Iterator[Pair]:
+def _read_huggingface(config: "CorpusConfig") -> Iterator[Pair]:
     name = config.huggingface
     if isinstance(config.source_column, int) or isinstance(config.target_column, int):
         raise UserError(f"data set {name}: set source_column and target_column to its column or language names")
@@ -112,7 +114,7 @@ def _read_huggingface(config: CorpusConfig) -> Iterator[Pair]:
         yield str(cells[config.source_column] or ""), str(cells[config.target_column] or "")
 
 
-def _huggingface_rows(config: CorpusConfig) -> Iterator[dict[str, Any]]:
+def _huggingface_rows(config: "CorpusConfig") -> Iterator[dict[str, Any]]:
     try:
         import datasets
     except ImportError as error:

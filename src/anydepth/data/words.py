@@ -8,8 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-
-import regex
+from typing import Any
 
 # Written without spaces between words, so that a run of them would be a whole sentence: ideographs, their iteration
 # marks, and kana.
@@ -19,11 +18,17 @@ _ALONE = (
 )
 # Marks and invisible signs belong to the word that they stand in; so `हिन्दी` is one word.
 _LETTER = rf"[[\p{{L}}\p{{N}}\p{{M}}\p{{Cf}}]--[{_ALONE}]]"
-_WORD = regex.compile(rf"[{_ALONE}]|{_LETTER}+|[^\s]", regex.VERSION1)
 
 UNKNOWN = " \ufffd"
 CONTROL = re.compile(r"<pad>|<s>|</s>|<mask>|<2[^<>]*>")
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@cache
+def _word() -> Any:
+    import regex  # slow to import, and few who import this split words
+
+    return regex.compile(rf"[{_ALONE}]|{_LETTER}+|[^\s]", regex.VERSION1)
 
 
 def split_words(text: str) -> list[str]:
@@ -31,7 +36,7 @@ def split_words(text: str) -> list[str]:
 
     Spaces belong to no word. An ideograph or kana is a word of its own.
     """
-    return [fold(word) for word in _WORD.findall(text)]
+    return [fold(word) for word in _word().findall(text)]
 
 
 def words_of_pieces(surfaces: Sequence[str]) -> tuple[list[str], list[int]]:
@@ -42,7 +47,7 @@ def words_of_pieces(surfaces: Sequence[str]) -> tuple[list[str], list[int]]:
     before it. Where there is no word at all the number is -1.
     """
     words, ends = [], []
-    for match in _WORD.finditer("".join(surfaces)):
+    for match in _word().finditer("".join(surfaces)):
         words.append(fold(match[0]))
         ends.append(match.end())
     numbers: list[int] = []
@@ -58,7 +63,7 @@ def words_of_pieces(surfaces: Sequence[str]) -> tuple[list[str], list[int]]:
 
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Where the words of `split_words` begin and end in the text."""
-    return [match.span() for match in _WORD.finditer(text)]
+    return [match.span() for match in _word().finditer(text)]
 
 
 def fold(word: str) -> str:

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from anydepth.artifact.model import LoadedModel
+from anydepth.artifact.model import FileWeights, LoadedModel
 from anydepth.device import cores
-from anydepth.engines.base import ClassifierEngine, Engine, check_exportable
+from anydepth.engines.base import ClassifierEngine, Engine, check_exportable, check_native
 from anydepth.engines.native import NativeEngine, kernels, library
-from anydepth.engines.native_format import check_runs
-from anydepth.engines.shortlist import Shortlist
-from anydepth.engines.torch import TorchEngine
+from anydepth.engines.packed import native_model
 from anydepth.errors import UserError
 
 AUTO = "auto"
@@ -44,6 +42,8 @@ def make_classifier_engine(loaded: LoadedModel, name: str = AUTO) -> ClassifierE
         raise UserError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
     if name not in (AUTO, "torch"):
         raise UserError(f'{name} takes models that translate; this one classifies: use engine="torch"')
+    from anydepth.engines.torch import TorchEngine
+
     return TorchEngine(loaded.model)
 
 
@@ -52,6 +52,8 @@ def _torch(loaded: LoadedModel, options: EngineOptions) -> Engine:
         raise UserError(
             f'quantize="{options.quantize}" is for engine="native" or engine="ctranslate2": torch computes in float32'
         )
+    from anydepth.engines.torch import TorchEngine
+
     _refuse_speculation(options, "torch")
     if options.shortlist:
         raise UserError(
@@ -68,6 +70,8 @@ def _ctranslate2(loaded: LoadedModel, options: EngineOptions) -> Engine:
     if options.quantize not in (None, *COMPUTE_TYPES):
         raise UserError(f"CTranslate2 has no compute type {options.quantize}; it has: {', '.join(COMPUTE_TYPES)}")
     _refuse_speculation(options, "ctranslate2")
+    from anydepth.engines.shortlist import Shortlist
+
     shortlist = Shortlist.load(loaded) if options.shortlist else None
     return CTranslate2Engine(loaded, options.threads or cores(), options.quantize or "float32", shortlist)
 
@@ -76,26 +80,28 @@ def _native(loaded: LoadedModel, options: EngineOptions) -> Engine:
     if options.quantize not in (None, "int8"):
         raise UserError(f'the native engine computes in int8, not {options.quantize}: use quantize="int8"')
     library()
-    device = next(loaded.model.parameters()).device
-    if device.type != "cpu":
+    if loaded.device != "cpu":
+        device = next(loaded.model.parameters()).device
         raise UserError(f'the native engine runs on CPUs, not on {device}: use device="cpu", or engine="torch"')
-    shortlist = Shortlist.load(loaded) if options.shortlist else None
-    if options.speculate and shortlist is None:
-        shortlist = Shortlist.find(loaded)  # for the drafts
+    native = native_model(loaded)
+    if options.shortlist and not native.has_shortlist:
+        raise UserError("this model has no shortlist: make one with `anydepth shortlist`")
     return NativeEngine(
-        loaded.model,
+        native,
+        loaded.config,
         loaded.menu,
         options.threads or cores(),
         speculate=options.speculate,
-        shortlist=shortlist,
         search_shortlist=options.shortlist,
     )
 
 
 def _auto(loaded: LoadedModel, options: EngineOptions) -> Engine:
     """The fastest one that is here and runs all depths of the model."""
+    if isinstance(loaded.weights, FileWeights):
+        return _native(loaded, options)
     why_not = why_not_native(loaded)
-    on_cpu = next(loaded.model.parameters()).device.type == "cpu"
+    on_cpu = loaded.device == "cpu" and not isinstance(loaded.weights, FileWeights)
     converts = on_cpu and find_spec("ctranslate2") is not None and _converts(loaded)
     if why_not is None and options.quantize in (None, "int8"):
         in_batches = kernels() in BEHIND_IN_BATCHES and options.batch_size >= MANY
@@ -124,10 +130,10 @@ def why_not_native(loaded: LoadedModel) -> str | None:
     try:
         fastest = kernels()
         for entry in loaded.menu:
-            check_runs(loaded.model.config, entry.subnetwork)
+            check_native(loaded.config, entry.subnetwork)
     except UserError as error:
         return str(error)
-    if next(loaded.model.parameters()).device.type != "cpu":
+    if loaded.device != "cpu":
         return "it runs on CPUs only"
     return "it has no fast instructions for this processor" if fastest == "plain" else None
 
@@ -135,7 +141,7 @@ def why_not_native(loaded: LoadedModel) -> str | None:
 def _converts(loaded: LoadedModel) -> bool:
     try:
         for entry in loaded.menu:
-            check_exportable(loaded.model.config, entry.subnetwork, "CTranslate2")
+            check_exportable(loaded.config, entry.subnetwork, "CTranslate2")
     except UserError:
         return False
     return True

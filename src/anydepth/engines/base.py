@@ -5,15 +5,19 @@ torch.py runs everything; native.py, ctranslate2.py and onnx.py run models that 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
-from anydepth.word_depths.table import TokenDepths
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anydepth.word_depths.table import TokenDepths
+
+MOST_FFN = 131_072  # with more inputs, the native engine's sums of products would not fit in 32 bits
 
 
 class SearchBatch(NamedTuple):
@@ -79,7 +83,7 @@ class Engine(AnyEngine, Protocol):
         subs: Sequence[SubNetwork],
         batches: Iterable[SearchBatch],
         options: SearchOptions,
-        token_depths: TokenDepths | None = None,
+        token_depths: "TokenDepths | None" = None,
     ) -> Iterator[list[SearchResult]]:
         """For each batch, in order, what each of the sub-networks finds."""
 
@@ -88,7 +92,7 @@ class Classified(NamedTuple):
     """The probability of each class, and how many layers each token of the source ran."""
 
     probabilities: list[float]
-    depths: NDArray[np.int64]
+    depths: "NDArray[np.int64]"
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class ClassifierDepths:
     """How deep the tokens of a text go where a sub-network leaves that open: each word by a table, or by the model's
     halting unit, whose decisions are multiplied by `halting_scale`; or whole texts by an exit rule."""
 
-    table: TokenDepths | None = None
+    table: "TokenDepths | None" = None
     halting_scale: float = 1.0
     exit_rule: ExitRule | None = None
 
@@ -150,3 +154,15 @@ def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
         raise UserError(f"each layer of this model reads all those before it (dlcl), which {to} cannot run: use torch")
     if config.norm == "none":
         raise UserError(f"the layers of this model have no norms, which {to} cannot do without: use torch")
+
+
+def check_native(config: ModelConfig, sub: SubNetwork | None = None) -> None:
+    """Refuse, with the reason, what only torch can run."""
+    if config.decoder_layers == 0:
+        raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
+    if config.halting:
+        raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
+    if config.ffn > MOST_FFN:
+        raise UserError(f'the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use engine="torch"')
+    if sub is not None and sub.by_word and config.residual == "dlcl":
+        raise UserError('the native engine cannot run words at their own depths with dlcl: use engine="torch"')

@@ -4,27 +4,29 @@ Calls let go of the interpreter lock, so that batches run side by side. native_f
 """
 
 import ctypes
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.base import Candidate, SearchBatch, SearchOptions, SearchResult
-from anydepth.engines.native_format import check_runs, packed
-from anydepth.engines.shortlist import Shortlist
+from anydepth.engines.base import Candidate, SearchBatch, SearchOptions, SearchResult, check_native
 from anydepth.errors import UserError
-from anydepth.model import Transformer
-from anydepth.word_depths.table import TokenDepths
 
-Ints = NDArray[np.int32]
-INTERFACE = 1  # of the core, as this file knows it
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anydepth.engines.shortlist import Shortlist
+    from anydepth.word_depths.table import TokenDepths
+
+INTERFACE = 2  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
 
@@ -59,11 +61,39 @@ class OptionsStruct(ctypes.Structure):
         ("draft_layers", ctypes.c_int32),
         ("draft_length", ctypes.c_int32),
         ("length_penalty", ctypes.c_float),
+        ("timeout", ctypes.c_double),
+        ("abort", _i32),
     )
 
 
 class ResultsStruct(ctypes.Structure):
     _fields_ = (("tokens", _i32), ("lengths", _i32), ("ended", _i32), ("scores", _f32))
+
+
+class RequestStruct(ctypes.Structure):
+    _fields_ = (
+        ("depth", ctypes.c_char_p),
+        ("pair", ctypes.c_char_p),
+        ("budget", ctypes.c_double),
+        ("timeout", ctypes.c_double),
+        ("abort", _i32),
+        ("beam", ctypes.c_int32),
+        ("nbest", ctypes.c_int32),
+        ("max_length", ctypes.c_int32),
+        ("cut_long", ctypes.c_int32),
+        ("scores", ctypes.c_int32),
+        ("shortlist", ctypes.c_int32),
+        ("length_penalty", ctypes.c_float),
+    )
+
+
+class OutputStruct(ctypes.Structure):
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("depth", ctypes.c_char_p),
+        ("score", ctypes.c_float),
+        ("ended", ctypes.c_int32),
+    )
 
 
 class NativeEngine:
@@ -73,31 +103,30 @@ class NativeEngine:
 
     def __init__(
         self,
-        model: Transformer,
+        native: "NativeModel",
+        config: ModelConfig,
         menu: DepthMenu,
         threads: int,
         *,
         speculate: bool = False,
-        shortlist: Shortlist | None = None,
         search_shortlist: bool = False,
     ) -> None:
-        """A `shortlist` is what drafts are taken from; with `search_shortlist` everything is."""
-        check_runs(model.config)
-        self.config, self.menu, self.threads = model.config, menu, threads
+        """Drafts are taken from the shortlist of the native model; with `search_shortlist` everything is."""
+        check_native(config)
+        self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
-        self.native = NativeModel(packed(model), shortlist=shortlist)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
-            check_runs(self.config, sub)
+            check_native(self.config, sub)
 
     def search(
         self,
         subs: Sequence[SubNetwork],
         batches: Iterable[SearchBatch],
         options: SearchOptions,
-        token_depths: TokenDepths | None = None,
+        token_depths: "TokenDepths | None" = None,
     ) -> Iterator[list[SearchResult]]:
         """A batch alone is done here and now; of several, so many are under way that no thread waits for the next."""
         self.prepare(subs)
@@ -116,7 +145,7 @@ class NativeEngine:
             yield [one.result() for one in waiting.popleft()]
 
     def _search(
-        self, sub: SubNetwork, batch: SearchBatch, options: SearchOptions, token_depths: TokenDepths | None
+        self, sub: SubNetwork, batch: SearchBatch, options: SearchOptions, token_depths: "TokenDepths | None"
     ) -> SearchResult:
         depths = None
         if sub.by_word:
@@ -142,21 +171,28 @@ class NativeEngine:
 class NativeModel:
     """A model in the core's memory. Several threads may search at once."""
 
-    def __init__(self, data: bytes, kernels: str | None = None, shortlist: Shortlist | None = None) -> None:
+    def __init__(self, data: bytes | Path, kernels: str | None = None, shortlist: "Shortlist | None" = None) -> None:
+        """From a model file, which is mapped, or from its bytes. A `shortlist` takes the place of the file's."""
         self._core = library()
-        found = self._core.anydepth_load(data, len(data), None if kernels is None else kernels.encode())
+        name = None if kernels is None else kernels.encode()
+        if isinstance(data, Path):
+            found = self._core.anydepth_open(os.fsencode(data), name)
+        else:
+            found = self._core.anydepth_load(data, len(data), name)
         if found is None:
             raise UserError(f"the native engine cannot take this model: {last_error()}")
         self._model = ctypes.c_void_p(found)
         if shortlist is not None:
-            arrays = (shortlist.always, shortlist.offsets, shortlist.outputs)
-            always, offsets, outputs = (_ints(np.ascontiguousarray(values, np.int32)) for values in arrays)
-            count = len(shortlist.always)
-            self._check(self._core.anydepth_set_shortlist(self._model, always, count, offsets, outputs))
+            always, offsets, outputs = map(_ints, (shortlist.always, shortlist.offsets, shortlist.outputs))
+            self._check(self._core.anydepth_set_shortlist(self._model, always, len(always), offsets, outputs))
 
     def __del__(self) -> None:
         if getattr(self, "_model", None) is not None:
             self._core.anydepth_free(self._model)
+
+    @property
+    def has_shortlist(self) -> bool:
+        return bool(self._core.anydepth_has_shortlist(self._model))
 
     @property
     def memory(self) -> int:
@@ -181,11 +217,10 @@ class NativeModel:
         shortlist: bool = False,
     ) -> SearchResult:
         """`draft_layers` draft tokens, so many at a time; 0: as many as pay."""
-        count, longest = len(batch.sources), max(batch.limits)
-        shape = (count, options.nbest)
-        tokens = np.empty((*shape, longest), np.int32)
-        lengths, ended = np.empty(shape, np.int32), np.empty(shape, np.int32)
-        scores = np.empty(shape, np.float32)
+        count, nbest, longest = len(batch.sources), options.nbest, max(batch.limits)
+        tokens = (ctypes.c_int32 * (count * nbest * longest))()
+        lengths, ended = (ctypes.c_int32 * (count * nbest))(), (ctypes.c_int32 * (count * nbest))()
+        scores = (ctypes.c_float * (count * nbest))()
         asked = OptionsStruct(
             options.beam,
             options.nbest,
@@ -195,33 +230,56 @@ class NativeModel:
             draft_layers,
             draft_length,
             options.length_penalty,
+            0.0,
+            None,
         )
-        of, keep = _subnetwork(sub)
-        given, keep_too = _batch(batch, depths)
-        results = ResultsStruct(_ints(tokens), _ints(lengths), _ints(ended), _floats(scores))
-        self._check(self._core.anydepth_search(self._model, of, given, asked, results))
-        del keep, keep_too
+        results = ResultsStruct(tokens, lengths, ended, scores)
+        self._check(self._core.anydepth_search(self._model, _subnetwork(sub), _batch(batch, depths), asked, results))
         return [
             [
-                Candidate(tuple(tokens[i, j, : lengths[i, j]].tolist()), float(scores[i, j]), bool(ended[i, j]))
-                for j in range(options.nbest)
-                if lengths[i, j] >= 0
+                Candidate(
+                    tuple(tokens[slot * longest : slot * longest + lengths[slot]]), scores[slot], bool(ended[slot])
+                )
+                for slot in range(i * nbest, (i + 1) * nbest)
+                if lengths[slot] >= 0
             ]
             for i in range(count)
         ]
 
+    def translate(
+        self, texts: Sequence[str], depth: str, pair: str | None = None, *, cut_long: bool = False
+    ) -> list[str]:
+        """Greedy translations by the core alone, which has the tokenizer and the menu of a whole model file."""
+        request = RequestStruct()
+        self._core.anydepth_defaults(request)
+        request.depth, request.pair = depth.encode(), None if pair is None else pair.encode()
+        request.cut_long = cut_long
+        given = [text.encode("utf-8", "replace") for text in texts]
+        lengths = (ctypes.c_size_t * len(given))(*map(len, given))
+        array = (ctypes.c_char_p * len(given))(*given)
+        made = self._core.anydepth_translate(self._model, array, lengths, len(given), request)
+        if made is None:
+            raise UserError(f"the native engine cannot do that: {last_error()}")
+        try:
+            output, found = OutputStruct(), []
+            for i in range(len(given)):
+                self._check(self._core.anydepth_output_at(made, i, 0, output))
+                found.append(output.text.decode("utf-8"))
+            return found
+        finally:
+            self._core.anydepth_translations_free(made)
+
     def logits(
         self, sub: SubNetwork, source: list[int], target: list[int], vocabulary: int, at_once: int
-    ) -> NDArray[np.float32]:
+    ) -> "NDArray[np.float32]":
         """Of each position of a target that begins with BOS, computed so many positions in a pass."""
+        import numpy as np
+
         found = np.empty((len(target), vocabulary), np.float32)
-        of, keep = _subnetwork(sub)
-        given, keep_too = _batch(SearchBatch([source], [1]), None)
-        wanted = np.array(target, np.int32)
+        batch, out = _batch(SearchBatch([source], [1]), None), found.ctypes.data_as(_f32)
         self._check(
-            self._core.anydepth_logits(self._model, of, given, _ints(wanted), len(target), at_once, _floats(found))
+            self._core.anydepth_logits(self._model, _subnetwork(sub), batch, _ints(target), len(target), at_once, out)
         )
-        del keep, keep_too
         return found
 
     def _check(self, result: int) -> None:
@@ -235,35 +293,28 @@ def _begins(sub: SubNetwork, other: SubNetwork) -> bool:
     return m < len(sub.decoder) and other.decoder == sub.decoder[:m] and other.decoder_weights == weights
 
 
-def _subnetwork(sub: SubNetwork) -> tuple[SubNetworkStruct, object]:
-    """And what has to stay in memory for it."""
-    layers = [np.array(side, np.int32) for side in (sub.encoder, sub.decoder)]
-    weights = [
-        None if side is None else np.array(side, np.float32) for side in (sub.encoder_weights, sub.decoder_weights)
-    ]
-    parts = (
-        (_ints(side), None if own is None else _floats(own), len(side))
-        for side, own in zip(layers, weights, strict=True)
-    )
-    return SubNetworkStruct(*chain.from_iterable(parts)), (layers, weights)
+def _subnetwork(sub: SubNetwork) -> SubNetworkStruct:
+    return SubNetworkStruct(
+        _ints(sub.encoder), _floats(sub.encoder_weights), len(sub.encoder),
+        _ints(sub.decoder), _floats(sub.decoder_weights), len(sub.decoder),
+    )  # fmt: skip
 
 
-def _batch(batch: SearchBatch, depths: Sequence[Sequence[int]] | None) -> tuple[BatchStruct, object]:
+def _batch(batch: SearchBatch, depths: Sequence[Sequence[int]] | None) -> BatchStruct:
     sources = batch.sources
-    tokens = np.fromiter(chain.from_iterable(sources), np.int32)
-    starts = np.cumsum([0, *map(len, sources)], dtype=np.int32)
-    limits = np.array(batch.limits, np.int32)
-    deep = None if depths is None else np.fromiter(chain.from_iterable(depths), np.int32)
-    made = BatchStruct(_ints(tokens), _ints(starts), None if deep is None else _ints(deep), _ints(limits), len(sources))
-    return made, (tokens, starts, limits, deep)
+    starts = [0, *accumulate(map(len, sources))]
+    deep = None if depths is None else _ints(list(chain.from_iterable(depths)))
+    tokens = _ints(list(chain.from_iterable(sources)))
+    return BatchStruct(tokens, _ints(starts), deep, _ints(batch.limits), len(sources))
 
 
-def _ints(array: Ints) -> object:
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+def _ints(values: "Sequence[int] | NDArray[np.int32]") -> "ctypes.Array[ctypes.c_int32]":
+    """A structure that points to it keeps it alive."""
+    return (ctypes.c_int32 * len(values))(*(int(value) for value in values))
 
 
-def _floats(array: NDArray[np.float32]) -> object:
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+def _floats(values: Sequence[float] | None) -> "ctypes.Array[ctypes.c_float] | None":
+    return None if values is None else (ctypes.c_float * len(values))(*values)
 
 
 @cache
@@ -291,9 +342,11 @@ def _declare(core: ctypes.CDLL) -> None:
     for name, result, arguments in (
         ("error", text, ()),
         ("kernels", text, (text,)),
+        ("open", model, (text, text)),
         ("load", model, (text, size, text)),
         ("free", None, (model,)),
-        ("memory", size, (model,)),
+        ("memory", ctypes.c_uint64, (model,)),
+        ("has_shortlist", ctypes.c_int, (model,)),
         ("set_shortlist", ctypes.c_int, (model, _i32, size, _i32, _i32)),
         (
             "search",
@@ -302,13 +355,25 @@ def _declare(core: ctypes.CDLL) -> None:
         ),
         ("logits", ctypes.c_int, (model, sub, batch, _i32, ctypes.c_int32, ctypes.c_int32, _f32)),
         ("speculation", None, (model, ctypes.POINTER(ctypes.c_int64))),
+        ("defaults", None, (ctypes.POINTER(RequestStruct),)),
+        (
+            "translate",
+            model,
+            (model, ctypes.POINTER(text), ctypes.POINTER(size), ctypes.c_int32, ctypes.POINTER(RequestStruct)),
+        ),
+        (
+            "output_at",
+            ctypes.c_int,
+            (model, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(OutputStruct)),
+        ),
+        ("translations_free", None, (model,)),
     ):
         function = getattr(core, f"anydepth_{name}")
         function.restype, function.argtypes = result, arguments
 
 
 def last_error() -> str:
-    return str(library().anydepth_error().decode("utf-8"))
+    return str(library().anydepth_error().decode("utf-8", "replace"))
 
 
 def kernels(name: str | None = None) -> str | None:

@@ -1,133 +1,178 @@
-"""A model as the core reads it: int8 matrices with a scale for each output, half-precision embeddings, the rest floats.
+"""A model as the core runs it: int8 matrices with a scale for each output, half-precision embeddings, the rest floats.
 
-The order of everything follows from the header; csrc/model.cpp reads it. Numbers are little-endian. At the end is a
-CRC-32 of all before it.
+`packed` gives a model file (artifact/model_file.py). All arrays of a section begin at a multiple of 64 bytes, in the
+order in which csrc/model.cpp reads them; the header says what is there. Only packing needs PyTorch.
 """
 
-import math
-import struct
-import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
-from anydepth.config import ModelConfig
-from anydepth.depth import SubNetwork
-from anydepth.errors import UserError
-from anydepth.model import Transformer
-from anydepth.model.stack import Stack
+from anydepth.artifact.model_file import LINE, Kind, Section, build_model_file
+from anydepth.engines.base import check_native
 
-MAGIC, VERSION = b"ANYDEPTH", 1
-MOST_FFN = 131_072  # sums of more products would not fit in 32 bits
-NORMS = ("layer", "post", "none")
-ACTIVATIONS = ("relu", "gelu", "gelu-tanh")
-RESIDUALS = ("plain", "rezero", "dlcl")
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
+    from anydepth.engines.shortlist import Shortlist
+    from anydepth.model import Transformer
+    from anydepth.model.stack import Stack
 
-def check_runs(config: ModelConfig, sub: SubNetwork | None = None) -> None:
-    """Refuse, with the reason, what only torch can run."""
-    if config.decoder_layers == 0:
-        raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
-    if config.halting:
-        raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
-    if config.ffn > MOST_FFN:
-        raise UserError(f'the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use engine="torch"')
-    if sub is not None and sub.by_word and config.residual == "dlcl":
-        raise UserError('the native engine cannot run words at their own depths with dlcl: use engine="torch"')
+TILE, QUAD = 16, 4  # outputs, and inputs of each, that lie together in a packed matrix
+Array = NDArray[Any]
 
 
-def packed(model: Transformer) -> bytes:
-    """The whole model, for every depth."""
-    check_runs(model.config)
-    with torch.no_grad():
-        body = b"".join(_parts(model))
-    return body + struct.pack("<I", zlib.crc32(body))
+def packed(
+    model: "Transformer",
+    header: dict[str, Any] | None = None,
+    tokenizer: bytes | None = None,
+    shortlist: "Shortlist | None" = None,
+    word_depths: bytes | None = None,
+    tags: Sequence[tuple[str, str, int | None]] = (),
+) -> bytes:
+    """The whole model, for every depth.
+
+    `header` is what else the header has: config.json and depths.json of the model folder. `tags` are the language
+    pairs, each with the token that a source begins with, or None.
+    """
+    check_native(model.config)
+    sections = []
+    if tokenizer is not None:
+        sections.append(Section(Kind.TOKENIZER, 0, tokenizer))
+    if word_depths is not None:
+        sections.append(Section(Kind.WORD_DEPTHS, 0, word_depths))
+    sections.append(Section(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
+    if shortlist is not None:
+        sections.append(Section(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
+    sections.append(Section(Kind.OUTPUT, 0, _joined(_output(model))))
+    encoder, decoder = model.encoder.distinct, model.decoder.distinct
+    for index in range(max(len(encoder), len(decoder))):
+        for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
+            if index < len(own):
+                sections.append(Section(kind, index, _joined(_layer(own[index], model.config.width))))
+    pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
+    return build_model_file({"core": {**_core(model), "pairs": pairs}, **(header or {})}, sections)
 
 
-def _parts(model: Transformer) -> Iterator[bytes]:
+def _core(model: "Transformer") -> dict[str, Any]:
+    """What the core needs to know of the model."""
     config = model.config
-    sinusoidal = model.positions is None
+    positions = model.positions_pd if model.positions is None else model.positions.weight
+    return {
+        "width": config.width,
+        "heads": config.heads,
+        "ffn": config.ffn,
+        "vocabulary": model.vocabulary,
+        "positions": len(positions),
+        "max_length": config.max_length,
+        "norm": config.norm,
+        "norm_epsilon": config.norm_epsilon,
+        "activation": config.activation,
+        "residual": config.residual,
+        "scale_embeddings": model.positions is None,
+        "shared_target": model.source_embedding is model.target_embedding,
+        "tied_output": model.output.weight is model.target_embedding.weight,
+        "encoder": _pattern(model.encoder),
+        "decoder": _pattern(model.decoder),
+    }
+
+
+def _pattern(stack: "Stack") -> list[int]:
+    own = stack.distinct
+    return [own.index(layer) for layer in stack.layers]
+
+
+def _embeddings(model: "Transformer") -> Iterator[Array]:
+    yield _half(model.source_embedding.weight)
+    if model.source_embedding is not model.target_embedding:
+        yield _half(model.target_embedding.weight)
     positions = model.positions_pd if model.positions is None else model.positions.weight
     if model.types is not None:
         positions = positions + model.types.weight[0]
-    yield MAGIC
-    yield _ints(VERSION, config.width, config.heads, config.ffn, model.vocabulary)
-    yield _ints(NORMS.index(config.norm), ACTIVATIONS.index(config.activation))
-    yield struct.pack("<ff", config.norm_epsilon, math.sqrt(config.width) if sinusoidal else 1.0)
-    yield _ints(len(positions))
-    shared = model.source_embedding is model.target_embedding
-    yield _array(model.source_embedding.weight, np.float16)
-    yield _ints(int(shared))
-    if not shared:
-        yield _array(model.target_embedding.weight, np.float16)
-    yield _array(positions)
+    yield _padded(_floats(positions), TILE)
     if model.embedding_norm is not None:
         yield from _norm(model.embedding_norm)
-    yield from _stack(model.encoder, config)
-    yield from _stack(model.decoder, config)
+    for stack in (model.encoder, model.decoder):
+        if hasattr(stack.norm, "weight"):
+            yield from _norm(stack.norm)
+        if stack.scales is not None:
+            yield _floats(stack.scales)
+        if stack.dense is not None:
+            for row in stack.dense.rows:
+                yield _floats(row)
+            for norm in stack.dense.norms:
+                yield from _norm(norm)
+
+
+def _output(model: "Transformer") -> Iterator[Array]:
     yield from _matrix(model.output.weight, None)
-    tied = model.output.weight is model.target_embedding.weight
-    yield _ints(int(tied))
-    if not tied:
-        yield _array(model.output.weight, np.float16)
+    if model.output.weight is not model.target_embedding.weight:
+        yield _half(model.output.weight)
 
 
-def _stack(stack: Stack, config: ModelConfig) -> Iterator[bytes]:
-    own = stack.distinct
-    yield _ints(len(stack.layers), len(own), RESIDUALS.index(config.residual))
-    yield _ints(*(own.index(layer) for layer in stack.layers))
-    for layer in own:
-        yield from _layer(layer)
-    if isinstance(stack.norm, nn.LayerNorm):
-        yield from _norm(stack.norm)
-    if stack.scales is not None:
-        yield _array(stack.scales)
-    if stack.dense is not None:
-        for row in stack.dense.rows:
-            yield _array(row)
-        for norm in stack.dense.norms:
-            yield from _norm(norm)
+def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:
+    yield np.array([len(shortlist.always), len(shortlist.outputs)], np.uint32)
+    for values in (shortlist.always, shortlist.offsets, shortlist.outputs):
+        yield np.asarray(values, np.int32)
 
 
-def _layer(layer: nn.Module) -> Iterator[bytes]:
+def _layer(layer: "nn.Module", width: int) -> Iterator[Array]:
     """Norms and matrices in the order in which they run."""
     parts = ["attention_norm", "attention_qkv", "attention_out"]
     if hasattr(layer, "cross_norm"):
         parts += ["cross_norm", "cross_query", "cross_key_value", "cross_out"]
     for name in (*parts, "ffn_norm", "ffn_up", "ffn_down"):
-        part = getattr(layer, name)
-        if isinstance(part, nn.Linear):
+        part: Any = getattr(layer, name)
+        if part is None:
+            continue
+        if part.weight.ndim == 2:
             yield from _matrix(part.weight, part.bias)
-        elif part is not None:
+        else:
             yield from _norm(part)
 
 
-def _norm(norm: Any) -> Iterator[bytes]:
-    yield _array(norm.weight)
-    yield _array(norm.bias)
+def _norm(norm: Any) -> Iterator[Array]:
+    yield _padded(_floats(norm.weight), TILE)
+    yield _padded(_floats(norm.bias), TILE)
 
 
-def _matrix(weight: Tensor, bias: Tensor | None) -> Iterator[bytes]:
-    """Symmetric: the largest of each output's weights is 127 times its scale."""
-    values = weight.detach().float().cpu()
-    scales = values.abs().amax(dim=1) / 127
-    safe = torch.where(scales > 0, scales, torch.ones_like(scales))
-    yield _array(scales)
-    yield _ints(int(bias is not None))
-    if bias is not None:
-        yield _array(bias)
-    yield _array((values / safe[:, None]).round().clamp(-127, 127), np.int8)
+def _matrix(weight: "Tensor", bias: "Tensor | None") -> Iterator[Array]:
+    """Symmetric: the largest of each output's weights is 127 times its scale. Scales, sums, bias and tiles."""
+    values = _floats(weight)
+    scales = np.abs(values).max(axis=1) / np.float32(127)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    whole = np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
+    outputs = len(values)
+    yield _padded(scales, TILE)
+    yield _padded(whole.sum(axis=1, dtype=np.int64).astype(np.float32) * scales, TILE)
+    yield _padded(np.zeros(outputs, np.float32) if bias is None else _floats(bias), TILE)
+    square = _padded(_padded(whole, QUAD).T, TILE).T  # inputs to a multiple of QUAD, outputs to one of TILE
+    blocks, quads = len(square) // TILE, square.shape[1] // QUAD
+    yield square.reshape(blocks, TILE, quads, QUAD).transpose(0, 2, 1, 3)
 
 
-def _ints(*values: int) -> bytes:
-    return struct.pack(f"<{len(values)}i", *values)
+def _padded(values: Array, multiple: int) -> Array:
+    """With zeros at the end of the last dimension."""
+    more = -values.shape[-1] % multiple
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, more)]) if more else values
 
 
-def _array(tensor: Tensor, kind: type = np.float32) -> bytes:
-    values = tensor.detach().float().cpu().contiguous().numpy()
-    if kind is np.float16:
-        values = values.clip(-65504, 65504)
-    return values.astype(np.dtype(kind).newbyteorder("<")).tobytes()
+def _floats(tensor: "Tensor") -> NDArray[np.float32]:
+    values: NDArray[np.float32] = tensor.detach().float().cpu().contiguous().numpy()
+    return values
+
+
+def _half(tensor: "Tensor") -> NDArray[np.float16]:
+    return _floats(tensor).clip(-65504, 65504).astype(np.float16)
+
+
+def _joined(arrays: Iterator[Array]) -> bytes:
+    """One after the other, each from a multiple of LINE on."""
+    parts: list[bytes] = []
+    for array in arrays:
+        if parts:
+            parts.append(bytes(-len(parts[-1]) % LINE))
+        parts.append(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    return b"".join(parts)

@@ -11,13 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from anydepth.artifact.model import LoadedModel
-from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.errors import UserError
 from anydepth.tensors import write_tensors
 
@@ -47,6 +46,8 @@ class Shortlist:
 
     def save(self, folder: Path) -> Path:
         arrays = {"always": self.always, "offsets": self.offsets, "outputs": self.outputs}
+        import torch
+
         write_tensors(folder / NAME, {name: torch.from_numpy(values) for name, values in arrays.items()})
         return folder / NAME
 
@@ -57,7 +58,7 @@ class Shortlist:
         if path is None or not path.is_file():
             return None
         try:
-            read = {name: values.numpy() for name, values in load_file(path).items()}
+            read = load_file(path)
             made = cls(*(read[name] for name in ("always", "offsets", "outputs")))
         except (SafetensorError, KeyError, OSError) as error:
             raise UserError(f"{path} is damaged ({error}): make it again with `anydepth shortlist`") from error

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeVar
 
 from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu
+from anydepth.device import set_torch_threads
 from anydepth.engines.base import AnyEngine
 from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.model import Transformer
 
 Result = TypeVar("Result")
 
@@ -34,12 +36,23 @@ class TextModel:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
-        self.model, self.tokenizer, self.menu = loaded.model, loaded.tokenizer, loaded.menu
+        self.tokenizer, self.menu = loaded.tokenizer, loaded.menu
         self.folder, self.token_depths = loaded.folder, loaded.token_depths
+
+    @property
+    def model(self) -> "Transformer":
+        """In PyTorch, read when it is first asked for."""
+        return self.loaded.model
 
     @property
     def longest_source(self) -> int:
         return self.loaded.longest_source
+
+    @property
+    def device(self) -> str:
+        """Where it runs, such as cpu or cuda:0."""
+        cpu = self.loaded.device == "cpu"
+        return "cpu" if cpu else str(next(self.model.parameters()).device)
 
     @property
     def fingerprint(self) -> str:
@@ -61,7 +74,7 @@ def set_threads(threads: int | None) -> None:
         return
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise UserError(f"threads is {threads!r}: use a whole number, at least 1")
-    torch.set_num_threads(threads)
+    set_torch_threads(threads)
 
 
 def describe_depths(menu: DepthMenu) -> str:

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from anydepth.artifact import bundled_model
 from anydepth.artifact.model import ENCODER_ALONE, LoadedModel, ambiguous_pair, load_model
 from anydepth.depth import DepthMenu
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.engines.base import Candidate, Engine, SearchBatch
-from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.options import AUTO, Depth, HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
 from anydepth.infer.text_model import (
@@ -23,9 +22,13 @@ from anydepth.infer.text_model import (
     set_threads,
 )
 from anydepth.selectors import Selector
-from anydepth.selectors.budget import within_budget
-from anydepth.selectors.learned import LearnedSelector
-from anydepth.word_depths.table import TokenDepths
+
+if TYPE_CHECKING:
+    from anydepth.selectors.learned import LearnedSelector
+    from anydepth.word_depths.table import TokenDepths
+
+
+DEFERRED = ("auto", "native")  # engines that may do without PyTorch's weights
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Translator(TextModel):
         super().__init__(loaded)
         self.languages, self.pairs = loaded.languages, loaded.pairs
         self.pair, self.tag = loaded.pair, loaded.tag
-        self.engine: Engine = TorchEngine(loaded.model) if engine is None else engine
+        self.engine: Engine = make_engine(loaded, "torch") if engine is None else engine
 
     @classmethod
     def load(
@@ -71,10 +74,12 @@ class Translator(TextModel):
         target_language: str | None = None,
         batch_size: int = 1,
     ) -> "Translator":
-        """Load a model folder, or the folder of a finished run; by default the bundled model, French to English.
+        """Load a model folder, the folder of a finished run, or a model file (`anydepth export --to runtime`).
+
+        By default it is the bundled model, French to English.
 
         Args:
-            path: The folder.
+            path: The folder, or the file.
             engine: "native" (int8), "ctranslate2", "torch", or "auto", the fastest that is here.
             device: "auto", "cpu" or "cuda".
             threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
@@ -88,11 +93,7 @@ class Translator(TextModel):
         """
         set_threads(threads)
         folder = bundled_model() if path is None else path
-        loaded = load_model(folder, device)
-        if loaded.kind == "classifier":
-            raise UserError(
-                f"{folder} classifies texts: use Classifier.load, or `anydepth classify`, `evaluate` or `explain`"
-            )
+        loaded = load_for_engine(folder, device, engine)
         if source_language is not None or target_language is not None:
             loaded = loaded.choose_pair(source_language, target_language)
         if loaded.kind == "encoder":
@@ -124,7 +125,7 @@ class Translator(TextModel):
         return [self.between(pair.source, pair.target) for pair in self.pairs] if self.must_choose else [self]
 
     @property
-    def selector(self) -> LearnedSelector | None:
+    def selector(self) -> "LearnedSelector | None":
         """Its own, behind depth="auto"; read when it is first asked for."""
         return self.loaded.selector
 
@@ -226,6 +227,8 @@ class Translator(TextModel):
 
     def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
         """For `depth`: takes the best depth within a time per sentence, such as "20ms" or "50/s", on this machine."""
+        from anydepth.selectors.budget import within_budget
+
         return within_budget(self, budget, beam=beam, batch_size=batch_size)
 
     def _translate(self, texts: Iterable[str], depth: Depth, options: TranslationOptions) -> list[list[Hypothesis]]:
@@ -254,7 +257,7 @@ class Translator(TextModel):
         if self.must_choose:
             raise ambiguous_pair(self.pairs)
 
-    def _word_depths(self, options: TranslationOptions) -> TokenDepths | None:
+    def _word_depths(self, options: TranslationOptions) -> "TokenDepths | None":
         if options.scale is None and options.lambda_ is None:
             return self.token_depths
         if self.token_depths is None:
@@ -278,7 +281,7 @@ class Translator(TextModel):
     ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
         """For each text of the group its position, and its hypotheses at each of these depths."""
         subnetworks = [self.menu[name].subnetwork for name in names]
-        longest = self.model.config.max_length
+        longest = self.loaded.config.max_length
         batches = list(_batches(group, sources, options.batch_size))
         asked = (
             SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
@@ -292,6 +295,16 @@ class Translator(TextModel):
 
     def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
         return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
+
+
+def load_for_engine(path: Path | str, device: str, engine: str) -> LoadedModel:
+    """A model that translates; its weights are read if the engine asks for them."""
+    loaded = load_model(path, device, defer=engine in DEFERRED)
+    if loaded.kind == "classifier":
+        raise UserError(
+            f"{path} classifies texts: use Classifier.load, or `anydepth classify`, `evaluate` or `explain`"
+        )
+    return loaded
 
 
 def on_engine(

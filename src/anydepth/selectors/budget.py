@@ -16,12 +16,11 @@ from anydepth.selectors.calibration import (
     Cost,
     LengthCost,
     TimedModel,
-    device_name,
     find_for,
     of_machine,
 )
 
-if TYPE_CHECKING:  # which imports all that trains one
+if TYPE_CHECKING:  # it needs torch
     from anydepth.selectors.learned import LearnedSelector
 
 HOW_TO_WRITE = "write a time per sentence such as 20ms or 0.02s, or a speed such as 50/s"
@@ -182,7 +181,7 @@ def within_budget(
         )
     swept_on = str(on.get("engine", "torch"))
     # PyTorch is the slowest on a CPU: other engines stay within its times.
-    bound = swept_on == "torch" and str(on.get("device", "cpu")) == device_name(translator) == "cpu"
+    bound = swept_on == "torch" and str(on.get("device", "cpu")) == translator.device == "cpu"
     if swept_on != engine and not bound:
         raise UserError(
             f"the times of this model's sweep were measured on {swept_on} and do not apply to {engine}: run {command}"
@@ -220,7 +219,7 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
 
 def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
-    import torch  # loaded with the model
+    import torch  # to ask for a GPU
 
     model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
     command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {translator.engine.threads}"
@@ -232,7 +231,7 @@ def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
     command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
-    if device_name(translator) == "cpu" and torch.cuda.is_available():
+    if translator.device == "cpu" and torch.cuda.is_available():
         command += " --device cpu"
     return f"`{command}`"
 

@@ -14,8 +14,9 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,6 @@ from anydepth.depth import DepthMenu
 from anydepth.device import processor
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
-
-if TYPE_CHECKING:  # no need of torch before a model is loaded
-    from anydepth.model import Transformer
 
 FORMAT = 1
 NAME = "calibration.json"
@@ -211,7 +209,9 @@ class _Record:
     calibration: Calibration
 
 
-_RECORDS = TypeAdapter(list[_Record])
+@cache
+def _records() -> TypeAdapter[list[_Record]]:
+    return TypeAdapter(list[_Record])
 
 
 def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Path:
@@ -254,7 +254,6 @@ class RunningEngine(Protocol):
 class TimedModel(Protocol):
     """What choosing by time needs of a Translator."""
 
-    model: "Transformer"
     menu: DepthMenu
     folder: Path | None
     languages: tuple[str, str]
@@ -264,11 +263,10 @@ class TimedModel(Protocol):
     def fingerprint(self) -> str: ...
 
     @property
+    def device(self) -> str: ...
+
+    @property
     def engine(self) -> RunningEngine: ...
-
-
-def device_name(translator: TimedModel) -> str:
-    return str(next(translator.model.parameters()).device)
 
 
 def find_for(translator: TimedModel, beam: int) -> Calibration | None:
@@ -276,7 +274,7 @@ def find_for(translator: TimedModel, beam: int) -> Calibration | None:
     return find(
         translator.folder,
         translator.fingerprint,
-        device=device_name(translator),
+        device=translator.device,
         threads=translator.engine.threads,
         beam=beam,
         pair=translator.pair,
@@ -332,7 +330,7 @@ def _read(path: Path, damaged_is_empty: bool = False) -> list[_Record]:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] > FORMAT:
             raise UserError(f"{path} was written by a newer anydepth: upgrade anydepth, or delete the file")
-        return _RECORDS.validate_python(content["records"])
+        return _records().validate_python(content["records"])
     except (FileNotFoundError, PermissionError):  # a cache or a folder that is closed to us holds nothing for us
         return []
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:

@@ -18,7 +18,7 @@ from anydepth.artifact.model import load_model
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier
-from anydepth.infer.translator import Translator
+from anydepth.infer.translator import DEFERRED, Translator
 
 ServedModel = Translator | Classifier
 
@@ -35,7 +35,7 @@ class ModelSource:
     shortlist: bool = False
 
     def load(self, workers: int) -> ServedModel:
-        loaded = load_model(self.folder, self.device)
+        loaded = load_model(self.folder, self.device, defer=self.engine in DEFERRED)
         if loaded.kind == "classifier":
             return Classifier(loaded)
         if loaded.kind == "encoder":

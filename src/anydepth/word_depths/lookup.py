@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.data import Tokenizer
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import UNKNOWN, split_words, word_spans
 
 Made = TypeVar("Made")

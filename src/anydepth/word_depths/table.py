@@ -10,21 +10,24 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch import Tensor
 
-from anydepth.data import Batch, Tokenizer
-from anydepth.data.batching import WHOLE, Batches, BatchShare
 from anydepth.data.cleaning import digest
+from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import words_of_pieces
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
-from anydepth.word_depths.lookup import Bools, Lookups
+from anydepth.word_depths.lookup import Bools, Ids, Lookups
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anydepth.data import Batch
+    from anydepth.data.batching import Batches, BatchShare
 
 FORMAT = 2  # the newest that is read; a table without `rare` is written as format 1
 DIGITS = 4  # of the values, in memory as in the file, so that a table means the same before and after it is saved
@@ -294,12 +297,16 @@ class TokenDepths:
 
     def of(self, ids: Sequence[int]) -> list[int]:
         """How many layers each token of a text runs, given as the encoder reads it."""
-        found: list[int] = self.tensor(torch.tensor([ids])).tolist()[0]
+        found: list[int] = self._look_up(np.array([ids], np.int64))[0].tolist()
         return found
 
-    def tensor(self, source_bs: Tensor) -> Tensor:
+    def tensor(self, source_bs: "Tensor") -> "Tensor":
         """[b, s], 0 at padding, which is at the end of each row."""
-        ids_bs = source_bs.cpu().numpy()
+        import torch
+
+        return torch.from_numpy(self._look_up(source_bs.cpu().numpy()))
+
+    def _look_up(self, ids_bs: Ids) -> Depths:
         index = self._lookups.index(self.tokenizer)
         values_bs = np.full(ids_bs.shape, np.nan)
         read_b = np.zeros(len(ids_bs), bool) if self.table.texts else index.can_read(ids_bs)
@@ -310,7 +317,7 @@ class TokenDepths:
         depths_bs[known_bs] = self.table.whole(values_bs[known_bs], self.scale)
         for row in np.flatnonzero(~read_b):
             depths_bs[row], known_bs[row] = self._one_by_one(ids_bs[row].tolist())
-        return torch.from_numpy(self._with_specials(depths_bs, known_bs, ids_bs != Tokenizer.PAD))
+        return self._with_specials(depths_bs, known_bs, ids_bs != Tokenizer.PAD)
 
     def _with_specials(self, depths_bs: Depths, known_bs: Bools, text_bs: Bools) -> Depths:
         """What is no word follows the rule; a text without words runs one layer."""
@@ -353,7 +360,7 @@ class TokenDepths:
                 return sum(known) / len(known)
         return self.table.unseen_value(self.unseen, self.lambda_)
 
-    def on(self, batch: Batch) -> Batch:
+    def on(self, batch: "Batch") -> "Batch":
         """The batch with the depth of each token of its source."""
         return replace(batch, depths=self.tensor(batch.source))
 
@@ -375,12 +382,14 @@ class TokenDepths:
 class DepthStream:
     """The batches of another stream with the depth of each token: by one of `choices`, sampled for each batch."""
 
-    def __init__(self, stream: Batches, choices: Sequence[TokenDepths], seed: int) -> None:
+    def __init__(self, stream: "Batches", choices: Sequence[TokenDepths], seed: int) -> None:
         self._stream, self._choices, self._seed, self.together = stream, choices, seed, stream.together
 
     def batches_in(self, epoch: int) -> int:
         return self._stream.batches_in(epoch)
 
-    def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
+    def at(self, epoch: int, index: int, share: "BatchShare | None" = None) -> "Batch":
+        from anydepth.data.batching import WHOLE
+
         sampled = int(np.random.default_rng([self._seed, epoch, index]).integers(len(self._choices)))
-        return self._choices[sampled].on(self._stream.at(epoch, index, share))
+        return self._choices[sampled].on(self._stream.at(epoch, index, WHOLE if share is None else share))

@@ -1,0 +1,269 @@
+"""The Translator: texts in, texts out, at any depth of a model file."""
+
+import ctypes
+import json
+import math
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypedDict, Unpack, overload
+
+from anydepth_runtime import library as c
+from anydepth_runtime.library import DepthStruct, OutputStruct, RequestStruct
+
+SHARE = 32  # texts that a thread takes at a time
+_library = c.load_library()
+
+
+class TranslationError(ValueError):
+    """A text or an option is wrong. The message is one line."""
+
+
+class TooLongError(TranslationError):
+    """A text has more subwords than the model takes."""
+
+
+class StoppedError(TranslationError):
+    """The time was over."""
+
+
+class RuntimeFileError(OSError):
+    """The model file cannot be read, is damaged or is of another version."""
+
+
+ERRORS: "dict[int, type[Exception]]" = {
+    c.FILE: RuntimeFileError,
+    c.STOPPED: StoppedError,
+    c.TOO_LONG: TooLongError,
+    c.NO_MEMORY: MemoryError,
+    c.INTERNAL: RuntimeError,
+}
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A depth of the menu, with what was measured for it: None where nothing was."""
+
+    name: str
+    pair: str | None  # the language pair it is for; None: all
+    encoder_layers: int
+    decoder_layers: int
+    seconds_per_sentence: float | None
+    bleu: float | None
+    chrf: float | None
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation. The score is its log-probability over the length penalty."""
+
+    text: str
+    score: float
+    ended: bool  # False: it ran into the limit of its length
+    depth: str
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `Translator.hypotheses`, where they are explained."""
+
+    budget: float | None
+    beam: int
+    nbest: int
+    length_penalty: float
+    max_length: int | None
+    cut_long: bool
+    shortlist: bool
+    timeout: float | None
+
+
+class Translator:
+    """A model file, which is mapped: processes share its memory. Several threads may use it at once.
+
+    Args:
+        path: A file of `anydepth export --to runtime`.
+        threads: Cores that a call with many texts uses; by default all.
+        pair: Of a model of several language pairs, the one to translate, such as "en-fr".
+    """
+
+    def __init__(self, path: "str | os.PathLike[str]", *, threads: int | None = None, pair: str | None = None):
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise TranslationError(f"threads is {threads!r}: use a whole number, at least 1")
+        self.path, self.pair = Path(path), pair
+        self.threads = threads or os.cpu_count() or 1
+        self._model: int | None = _library.anydepth_open(os.fsencode(path), None)
+        if self._model is None:
+            _fail(str(path))
+        self._header: dict[str, Any] = json.loads(_library.anydepth_header(self._model))
+        self._pool: ThreadPoolExecutor | None = None
+        self.depths = self._read_depths()
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None) is not None:
+            _library.anydepth_free(self._model)
+
+    def __repr__(self) -> str:
+        return f"Translator({str(self.path)!r}, {'-'.join(self.languages)}, {len(self.depths)} depths)"
+
+    def _read_depths(self) -> "tuple[Depth, ...]":
+        count = _library.anydepth_depths(self._model)
+        if count < 0:
+            _fail(str(self.path))
+        found, one = [], DepthStruct()
+        for i in range(count):
+            _library.anydepth_depth_at(self._model, i, one)
+            figures = (one.seconds_per_sentence, one.bleu, one.chrf)
+            found.append(
+                Depth(
+                    one.name.decode(),
+                    None if one.pair is None else one.pair.decode(),
+                    one.encoder_layers,
+                    one.decoder_layers,
+                    *(None if math.isnan(value) else value for value in figures),
+                )
+            )
+        return tuple(found)
+
+    @property
+    def pairs(self) -> "list[tuple[str, str]]":
+        """The language pairs of the model."""
+        return [(one["source"], one["target"]) for one in self._header["core"]["pairs"]]
+
+    @property
+    def languages(self) -> "tuple[str, str]":
+        """Of the chosen pair, or of the first."""
+        return next((one for one in self.pairs if "-".join(one) == self.pair), self.pairs[0])
+
+    @property
+    def source_language(self) -> str:
+        return self.languages[0]
+
+    @property
+    def target_language(self) -> str:
+        return self.languages[1]
+
+    @overload
+    def translate(self, texts: str, *, depth: str | None = None, **options: Unpack[Options]) -> str: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def translate(
+        self, texts: "Iterable[str]", *, depth: str | None = None, **options: Unpack[Options]
+    ) -> "list[str]": ...
+
+    def translate(
+        self, texts: "str | Iterable[str]", *, depth: str | None = None, **options: Unpack[Options]
+    ) -> "str | list[str]":
+        """The best translation of a text, or of each of several. Options as for `hypotheses`."""
+        given = [texts] if isinstance(texts, str) else texts
+        found = [best.text for best, *_ in self.hypotheses(given, depth=depth, **options)]
+        return found[0] if isinstance(texts, str) else found
+
+    def hypotheses(
+        self,
+        texts: "Iterable[str]",
+        *,
+        depth: str | None = None,
+        budget: float | None = None,
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 0.6,
+        max_length: int | None = None,
+        cut_long: bool = False,
+        shortlist: bool = False,
+        timeout: float | None = None,
+    ) -> "list[list[Hypothesis]]":
+        """The `nbest` best translations of each text, in order, best first.
+
+        Args:
+            texts: Sentences; longer texts are better split into them first.
+            depth: Such as "4-1"; by default that of the model.
+            budget: Instead of a depth: seconds per sentence, by the times that were measured.
+            beam: Beam size; 1 is greedy search.
+            nbest: At most the beam.
+            length_penalty: GNMT's, used with a beam.
+            max_length: Longest output in subwords; by default twice the source and 10 more.
+            cut_long: Cut texts that are too long instead of refusing them.
+            shortlist: Search among the lexical shortlist of the file: faster.
+            timeout: Seconds after which a StoppedError is raised.
+        """
+        given = [_encoded(number, text) for number, text in enumerate(_several(texts), 1)]
+        request = RequestStruct()
+        _library.anydepth_defaults(request)
+        request.depth = None if depth is None else _name(depth, "depth")
+        request.pair = None if self.pair is None else _name(self.pair, "pair")
+        request.scores = 1
+        for key, value in {
+            "budget": budget,
+            "beam": beam,
+            "nbest": nbest,
+            "length_penalty": length_penalty,
+            "max_length": max_length,
+            "cut_long": cut_long,
+            "shortlist": shortlist,
+            "timeout": timeout,
+        }.items():
+            if value is not None:
+                try:
+                    setattr(request, key, value)
+                except TypeError as error:
+                    raise TranslationError(f"{key} is {value!r}: use a number") from error
+        shares = [(start, given[start : start + SHARE]) for start in range(0, len(given), SHARE)]
+        if len(shares) < 2 or self.threads == 1:
+            parts = [self._translate(first, share, request) for first, share in shares or [(0, [])]]
+        else:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="anydepth")
+            parts = list(self._pool.map(lambda share: self._translate(share[0], share[1], request), shares))
+        return [one for part in parts for one in part]
+
+    def _translate(self, first: int, texts: "list[bytes]", request: RequestStruct) -> "list[list[Hypothesis]]":
+        array, lengths = (ctypes.c_char_p * len(texts))(*texts), (ctypes.c_size_t * len(texts))(*map(len, texts))
+        made = _library.anydepth_translate(self._model, array, lengths, len(texts), request)
+        if made is None:
+            _fail("", first)
+        try:
+            found, one = [], OutputStruct()
+            for i in range(len(texts)):
+                hypotheses = []
+                for rank in range(_library.anydepth_outputs(made, i)):
+                    _library.anydepth_output_at(made, i, rank, one)
+                    hypotheses.append(Hypothesis(one.text.decode(), one.score, bool(one.ended), one.depth.decode()))
+                found.append(hypotheses)
+            return found
+        finally:
+            _library.anydepth_translations_free(made)
+
+
+def kernels() -> str:
+    """The instructions that run here, such as avx2."""
+    return str(_library.anydepth_kernels(None).decode())
+
+
+def _several(texts: object) -> "list[object]":
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise TranslationError("this takes several texts: write [text]")
+    return list(texts)
+
+
+def _encoded(number: int, text: object) -> bytes:
+    if not isinstance(text, str):
+        raise TranslationError(f"text {number} is of type {type(text).__name__}, not a string")
+    return text.encode("utf-8", "replace")
+
+
+def _name(value: object, key: str) -> bytes:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise TranslationError(f"{key} is {value!r}: use a name such as {'4-1' if key == 'depth' else 'en-fr'}")
+    return value.strip().encode("utf-8", "replace")
+
+
+def _fail(where: str, first: int = 0) -> NoReturn:
+    """Raise what the library says. It counts texts from 1 in the part that it was given, which begins at `first`."""
+    code, message = _library.anydepth_error_code(), _library.anydepth_error().decode("utf-8", "replace")
+    if first and message.startswith("text "):
+        _, number, rest = message.split(" ", 2)
+        message = f"text {int(number) + first} {rest}"
+    if where and where not in message:
+        message = f"{where}: {message}"
+    raise ERRORS.get(code, TranslationError)(message)

@@ -1,0 +1,66 @@
+"""The packed form of a model, for the native engine: made once, kept beside the weights, and made again when it no
+longer fits them.
+
+packed.anydepth    in the model folder or, where that is read-only, <checksum>.anydepth in the user's cache: a model
+                   file (artifact/model_file.py) whose header names the files that it was made of
+"""
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from anydepth.artifact.model import FileWeights, LoadedModel
+from anydepth.artifact.model_file import ModelFile
+from anydepth.engines.base import check_native
+from anydepth.engines.native import NativeModel
+from anydepth.errors import UserError
+from anydepth.files import file_sha256, write_atomically
+
+log = logging.getLogger(__name__)
+NAME, SHORTLIST = "packed.anydepth", "shortlist.safetensors"
+PACKING = 1  # of native_format.py: a higher number where the same weights are packed to other bytes
+
+
+def native_model(loaded: LoadedModel) -> NativeModel:
+    """The model in the core, from its file, from its packed form, or packed here and now."""
+    check_native(loaded.config)
+    if isinstance(loaded.weights, FileWeights):
+        return NativeModel(loaded.weights.file.path)
+    if loaded.folder is None or loaded.checksum is None:
+        return NativeModel(_pack(loaded))
+    made_of = _made_of(loaded.folder, loaded.checksum)
+    places = [loaded.folder / NAME, user_cache_path("anydepth") / "packed" / f"{loaded.checksum[:32]}.anydepth"]
+    for path in places:
+        if _fits(path, made_of):
+            with suppress(UserError):  # it is damaged
+                return NativeModel(path)
+    data = _pack(loaded, {"made_of": made_of})
+    for path in places:
+        with suppress(OSError):
+            write_atomically(path, data)
+            log.debug("the packed form of the model is %s", path)
+            return NativeModel(path)
+    return NativeModel(data)
+
+
+def _pack(loaded: LoadedModel, header: dict[str, Any] | None = None) -> bytes:
+    from anydepth.engines.native_format import packed  # which needs PyTorch, unlike all else here
+    from anydepth.engines.shortlist import Shortlist
+
+    return packed(loaded.model, header, shortlist=Shortlist.find(loaded))
+
+
+def _made_of(folder: Path, checksum: str) -> dict[str, Any]:
+    shortlist = folder / SHORTLIST
+    lists = {"shortlist": file_sha256(shortlist)} if shortlist.is_file() else {}
+    return {"packing": PACKING, "weights": checksum, **lists}
+
+
+def _fits(path: Path, made_of: dict[str, Any]) -> bool:
+    try:
+        return path.is_file() and ModelFile.open(path).header.get("made_of") == made_of
+    except (UserError, OSError):
+        return False

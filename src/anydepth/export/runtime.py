@@ -1,0 +1,93 @@
+"""The model file for anydepth-run, the runtime package and the browser: every depth, in one file, without PyTorch.
+
+It is checked as soon as it is written: the native engine must give the same tokens from it as from the model folder,
+and the core the same texts by itself.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from anydepth import __version__
+from anydepth.artifact.folder import WORD_DEPTHS
+from anydepth.artifact.model_file import SUFFIX, is_model_file
+from anydepth.data.tokenizer import PretrainedTokenizer
+from anydepth.engines.native import NativeEngine
+from anydepth.engines.native_format import packed
+from anydepth.engines.shortlist import Shortlist
+from anydepth.errors import UserError
+from anydepth.export.sample import SampleText
+from anydepth.files import write_atomically
+from anydepth.infer.translator import Translator, on_engine
+
+CHECKED = 100  # sentences at every depth
+
+
+def export_runtime(translator: Translator, out: Path, sample: SampleText, threads: int) -> int:
+    """Write the file and return how many sentences were compared at each depth; if any differs, nothing is kept."""
+    _check_out(out)
+    native = on_engine(translator, "native", threads)
+    data = build_runtime_file(translator)
+    temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
+    try:
+        write_atomically(temporary, data)
+        texts = sample.sources[:CHECKED]
+        _check_same(native, Translator.load(temporary, engine="native", threads=threads), texts)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return len(texts)
+
+
+def build_runtime_file(translator: Translator) -> bytes:
+    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, a shortlist."""
+    loaded, folder = translator.loaded, translator.folder
+    if folder is None:
+        raise UserError("only a model that was loaded from a folder can be exported")
+    if isinstance(loaded.tokenizer, PretrainedTokenizer):
+        raise UserError("the runtime reads tokenizers of SentencePiece, which this model does not have: use anydepth")
+    header = {
+        "made_by": f"anydepth {__version__}",
+        "fingerprint": loaded.fingerprint,
+        "config": json.loads((folder / "config.json").read_text("utf-8")),
+        "depths": loaded.menu.whole.to_json(),
+    }
+    words = folder / WORD_DEPTHS
+    return packed(
+        loaded.model,
+        header,
+        loaded.tokenizer.to_bytes(),
+        Shortlist.find(loaded),
+        words.read_bytes() if words.is_file() else None,
+        [
+            (pair.source, pair.target, None if pair.tag is None else loaded.tokenizer.symbol_id(pair.tag))
+            for pair in loaded.pairs
+        ],
+    )
+
+
+def _check_same(native: Translator, exported: Translator, texts: list[str]) -> None:
+    for before, after in zip(native.choices, exported.choices, strict=True):
+        engine = after.engine
+        assert isinstance(engine, NativeEngine)
+        for entry in before.menu:
+            expected = before.hypotheses(texts, depth=entry.name, cut_long=True, scores=False)
+            found = after.hypotheses(texts, depth=entry.name, cut_long=True, scores=False)
+            alone = [best.text for best, *_ in found]
+            if not entry.subnetwork.by_word:
+                alone = engine.native.translate(texts, entry.name, after.pair, cut_long=True)
+            for text, (one, *_), (other, *_), again in zip(texts, expected, found, alone, strict=True):
+                if one.tokens != other.tokens or one.text != again:
+                    raise UserError(
+                        f"the file does not translate as its source at depth {entry.name}: {text!r} became {again!r}, "
+                        f"not {one.text!r}; nothing was written: please report this"
+                    )
+
+
+def _check_out(out: Path) -> None:
+    if out.is_dir():
+        raise UserError(f"{out} is a folder: name a file, such as {out / 'model'}{SUFFIX}")
+    if out.exists() and not is_model_file(out):
+        raise UserError(f"{out} exists already and is not an earlier export: choose another name")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"there is no folder {out.parent}: make it first, or choose another place")

@@ -1,0 +1,222 @@
+"""The C++ core by itself: its unit tests, mutated and truncated files, the program, and the runtime package.
+
+What has to be compiled for it is compiled once, with the sanitizers: csrc/tests/sanitizers.sh does more of the same.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from random_models import TEXTS
+
+import anydepth
+from anydepth.engines.native import library
+from anydepth.export.runtime import export_runtime
+from anydepth.export.sample import SampleText
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "csrc"
+COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+FLAGS = ("-std=c++17", "-O0", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+MUTATIONS = 500
+KINDS = ("plain", "dense", "after", "recurrent")
+compiled = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.timeout(1800)  # a busy machine compiles slowly
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tests and the program, compiled with the sanitizers."""
+    folder = tmp_path_factory.mktemp("programs")
+    objects = []
+    for source in sorted(CORE.glob("*.cpp")):
+        objects.append(folder / f"{source.stem}.o")
+        subprocess.run([COMPILER, *FLAGS, "-c", f"-I{CORE}", source, "-o", objects[-1]], check=True, timeout=1200)
+    for main in ("tests/unit.cpp", "tests/mutate.cpp", "tests/drive.cpp", "program/anydepth_run.cpp"):
+        output = folder / Path(main).stem
+        subprocess.run(
+            [COMPILER, *FLAGS, "-pthread", f"-I{CORE}", CORE / main, *objects, "-o", output], check=True, timeout=1200
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small random models of every kind, and tiny ones."""
+    folder = tmp_path_factory.mktemp("models")
+    for place, options in ((folder, []), (folder / "tiny", ["--tiny"])):
+        subprocess.run([sys.executable, CORE / "tests" / "make_models.py", place, *options], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_file(toy_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("file") / "toy.anydepth"
+    export_runtime(anydepth.load(toy_run, engine="torch"), path, SampleText(TEXTS, None, "test"), 1)
+    return path
+
+
+def run(program: Path, *arguments: object, text: str = "") -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=900, input=text)
+    assert "Sanitizer" not in done.stderr, done.stderr
+    assert "runtime error" not in done.stderr, done.stderr
+    return done
+
+
+@compiled
+@pytest.mark.slow
+def test_unit_tests(programs, model_file):
+    done = run(programs / "unit", model_file)
+    assert done.returncode == 0, done.stdout
+    assert " 0 failed" in done.stdout
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated_and_truncated_files_are_refused_or_run(programs, models, kind):
+    done = run(programs / "mutate", models / "tiny" / kind, MUTATIONS)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    ran, _, _, refused, *_ = done.stdout.split()
+    assert int(ran) > 20
+    assert int(refused) > 100
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize("kernels", ["plain", "avx2", "avx512-vnni", "neon", "neon-dot"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_search_with_every_kernel(programs, models, kind, kernels):
+    done = run(programs / "drive", models / kind, kernels)
+    if "does not have these instructions" in done.stdout:
+        assert kernels != "plain"
+        return  # there is nothing to run on this processor
+    assert done.returncode == 0, done.stdout
+    assert {"1-1", "2-3"} <= {line.split()[0] for line in done.stdout.splitlines()}
+
+
+@compiled
+@pytest.mark.slow
+def test_the_program_translates_as_the_verb(programs, model_file):
+    program, translator = programs / "anydepth_run", anydepth.load(model_file)
+    lines = [*TEXTS, "  Où\tça ? ", "\u2028le chat", *TEXTS * 20]
+    text = "\ufeff" + "\r\n".join(lines) + "\n"
+    for depth in translator.menu.names:
+        for threads in (1, 3):
+            done = run(program, model_file, "--depth", depth, "--threads", threads, text=text)
+            assert done.stdout.split("\n")[:-1] == translator.translate(lines, depth=depth)
+    done = run(program, model_file, "--beam=3", "--nbest", 2, text="le chat dort.")
+    best = translator.hypotheses(["le chat dort."], beam=3, nbest=2)[0]
+    assert done.stdout.splitlines() == [f"0 ||| {one.text} ||| {one.score:.4f}" for one in best]
+    listed = run(program, model_file, "--list").stdout.split()
+    assert set(translator.menu.names) <= set(listed)
+    assert "--depth" in run(program, "--help").stdout
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "text", "reason"),
+    [
+        ((), "", "name a model file"),
+        (("{file}", "--depth", "9-9"), "", "no depth 9-9"),
+        (("{file}", "--depth"), "", "--depth needs a value"),
+        (("{file}", "--beam", "many"), "", "--beam is many: give a whole number"),
+        (("{file}", "--nbest", "2"), "", "more than --beam"),
+        (("{file}", "--speed"), "", "no option --speed"),
+        (("{file}", "{file}"), "", "one model file is enough"),
+        (("{file}", "--budget", "5"), "", "such as 20ms"),
+        (("{file}", "--pair", "xx-yy"), "", "does not translate xx-yy; it has: fr-en"),
+        (("/nowhere",), "", "cannot read /nowhere"),
+        ((__file__,), "", "not a model file of anydepth"),
+        (("{file}",), "le chat.\n" + "le chat " * 200, "line 2 has"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_2(programs, model_file, arguments, text, reason):
+    given = [argument.format(file=model_file) for argument in arguments]
+    done = run(programs / "anydepth_run", *given, text=text)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime package with the library of this installation, which has the same C interface."""
+    folder = tmp_path_factory.mktemp("runtime")
+    shutil.copytree(ROOT / "runtime" / "src", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(library()._name, folder / "anydepth_runtime" / "core.so")
+    return folder
+
+
+def run_runtime(runtime: Path, code: str) -> str:
+    """Without any package but the standard library."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(runtime)}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_runtime_package_translates_as_anydepth(runtime, model_file):
+    translator = anydepth.load(model_file)
+    code = f"""
+import json
+from anydepth_runtime import Translator
+t = Translator({str(model_file)!r}, threads=2)
+texts = {[*TEXTS, *TEXTS * 15]!r}
+assert (t.source_language, t.target_language) == ("fr", "en"), t.languages
+print(json.dumps([{{one.name: t.translate(texts, depth=one.name) for one in t.depths}},
+                  t.translate("le chat dort."),
+                  [one.score for one in t.hypotheses(["le chat dort."], beam=3, nbest=3)[0]]]))
+"""
+    by_depth, one, scores = json.loads(run_runtime(runtime, code))
+    expected = {name: translator.translate([*TEXTS, *TEXTS * 15], depth=name) for name in translator.menu.names}
+    assert by_depth == expected
+    assert one == translator.translate("le chat dort.")
+    assert scores == [h.score for h in translator.hypotheses(["le chat dort."], beam=3, nbest=3)[0]]
+
+
+def test_the_runtime_package_says_what_is_wrong(runtime, model_file):
+    code = f"""
+from anydepth_runtime import *
+t = Translator({str(model_file)!r})
+def said(body):
+    try:
+        body()
+    except Exception as error:
+        print(type(error).__name__, str(error))
+said(lambda: Translator("/nowhere"))
+said(lambda: Translator({__file__!r}))
+said(lambda: t.translate("le chat.", depth="9-9"))
+said(lambda: t.translate(["le chat.", 5]))
+said(lambda: t.translate(["le chat."] * 40 + ["le chat " * 100]))
+said(lambda: t.translate("le chat.", beam=0))
+said(lambda: t.translate("le chat.", beam="x"))
+said(lambda: t.translate("le chat.", timeout=float("nan")))
+said(lambda: t.translate("le chat.", timeout=1e-9))
+said(lambda: t.hypotheses("le chat."))
+"""
+    found = run_runtime(runtime, code).splitlines()
+    for line, (kind, reason) in zip(
+        found,
+        [
+            ("RuntimeFileError", "cannot read /nowhere"),
+            ("RuntimeFileError", "not a model file"),
+            ("TranslationError", "no depth 9-9"),
+            ("TranslationError", "text 2 is of type int, not a string"),
+            ("TooLongError", "text 41 has"),
+            ("TranslationError", "beam is out of range"),
+            ("TranslationError", "beam is 'x'"),
+            ("TranslationError", "timeout is out of range"),
+            ("StoppedError", "time was over"),
+            ("TranslationError", "write [text]"),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(kind), line
+        assert reason in line

@@ -1,0 +1,167 @@
+"""A model folder keeps its packed form, and with that the native engine needs no PyTorch; so does a model file."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from random_models import TEXTS
+
+import anydepth
+from anydepth.artifact.model_file import ModelFile
+from anydepth.engines.native import NativeModel
+from anydepth.engines.packed import NAME
+from anydepth.errors import UserError
+from anydepth.export.runtime import build_runtime_file, export_runtime
+from anydepth.export.sample import SampleText
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "model"
+
+
+@pytest.fixture
+def folder(toy_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(toy_run / "model", tmp_path / "model", ignore=shutil.ignore_patterns(NAME))
+    return tmp_path / "model"
+
+
+@pytest.fixture(scope="module")
+def model_file(toy_run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "toy.anydepth"
+    export_runtime(anydepth.load(toy_run, engine="torch"), path, SampleText(TEXTS, None, "test"), 1)
+    return path
+
+
+def test_it_is_made_once_and_again_when_the_weights_change(folder, toy_run):
+    expected = anydepth.load(folder, engine="native").translate(TEXTS)
+    made = folder / NAME
+    before = made.stat().st_mtime_ns
+    assert anydepth.load(folder, engine="native").translate(TEXTS) == expected
+    assert made.stat().st_mtime_ns == before
+    record = json.loads((folder / "config.json").read_text())
+    assert ModelFile.open(made).header["made_of"]["weights"] == record["files"]["model.safetensors"]
+    for name in ("config.json", "depths.json", "model.safetensors", "tokenizer.model"):
+        shutil.copy(GOLDEN / name, folder / name)
+    changed = anydepth.load(folder, engine="native")
+    assert changed.translate(TEXTS) == anydepth.load(GOLDEN, engine="native").translate(TEXTS)
+    assert made.stat().st_mtime_ns != before
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-50], lambda data: data[:-50] + bytes(50), lambda data: b""])
+def test_a_damaged_one_is_made_again(folder, damage):
+    expected = anydepth.load(folder, engine="native").translate(TEXTS)
+    data = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(damage(data))
+    assert anydepth.load(folder, engine="native").translate(TEXTS) == expected
+    assert (folder / NAME).read_bytes() == data
+
+
+def test_where_the_folder_is_read_only_it_goes_to_the_cache(folder, tmp_path, monkeypatch):
+    (folder / NAME).mkdir()  # even root cannot replace a folder by a file
+    expected = anydepth.load(folder, engine="torch").translate(TEXTS[0])
+    assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
+    (cached,) = (tmp_path / "cache").rglob("*.anydepth")
+    before = cached.stat().st_mtime_ns
+    assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
+    assert cached.stat().st_mtime_ns == before
+    cached.unlink()
+    cached.parent.rmdir()
+    cached.parent.write_text("")  # nowhere to write: it does without
+    assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
+
+
+def run_without_torch(code: str) -> str:
+    script = f"""
+import sys
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "numpy"):
+            raise ImportError(name + " must not be imported")
+sys.meta_path.insert(0, NoTorch())
+{code}
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_native_engine_imports_no_torch(folder, model_file):
+    expected = anydepth.load(folder, engine="native").translate("le chat dort.")
+    for path in (folder, model_file):
+        for engine in ("native", "auto"):
+            found = run_without_torch(
+                f"import anydepth\nprint(anydepth.load({str(path)!r}, engine={engine!r}).translate('le chat dort.'))"
+            )
+            assert found.strip() == expected
+
+
+def test_the_verb_imports_no_torch(folder, model_file):
+    expected = anydepth.load(folder, engine="native").translate("le chat dort.", depth="1-1")
+    for path in (folder, model_file):
+        found = run_without_torch(
+            "import io, os\nread, write = os.pipe()\nos.write(write, b'le chat dort.\\n')\nos.close(write)\n"
+            "os.dup2(read, 0)\nfrom anydepth.cli import main\n"
+            f"sys.argv = ['anydepth', 'translate', {str(path)!r}, '--depth', '1-1']\nmain()"
+        )
+        assert found.strip() == expected
+
+
+def test_a_model_file_is_a_model(toy_run, model_file):
+    folder, file = anydepth.load(toy_run, engine="native"), anydepth.load(model_file)
+    assert file.menu.to_json() == folder.menu.to_json()
+    assert (file.languages, file.pairs, file.fingerprint) == (folder.languages, folder.pairs, folder.fingerprint)
+    assert file.engine.name == "native"
+    for depth in folder.menu.names:
+        options = {"depth": depth, "beam": 3, "nbest": 3}
+        assert file.hypotheses(TEXTS, **options) == folder.hypotheses(TEXTS, **options)
+
+
+def test_a_model_file_has_no_weights_for_torch(model_file):
+    with pytest.raises(UserError, match=r"toy\.anydepth has the weights of the native engine only"):
+        anydepth.load(model_file, engine="torch")
+    with pytest.raises(UserError, match="on CPUs, not on cuda"):
+        anydepth.load(model_file, device="cuda")
+
+
+def test_the_core_translates_text_by_itself(toy_run, model_file):
+    native, core = anydepth.load(toy_run, engine="native"), NativeModel(model_file)
+    texts = [*TEXTS, "  Où\tça ? ", "\u2028", "😀 le chat"]
+    for depth in native.menu.names:
+        assert core.translate(texts, depth) == native.translate(texts, depth=depth)
+
+
+def test_the_packed_form_of_a_folder_is_no_model_of_its_own(folder):
+    anydepth.load(folder, engine="native")
+    with pytest.raises(UserError, match="no tokenizer or menu: give its model folder"):
+        anydepth.load(folder / NAME)
+
+
+def test_the_same_model_gives_the_same_file(toy_run, model_file):
+    assert build_runtime_file(anydepth.load(toy_run, engine="torch")) == model_file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"), [("folder", "is a folder"), ("other.txt", "not an earlier export"), ("no/file", "no folder")]
+)
+def test_an_export_replaces_only_an_export(toy_run, tmp_path, place, reason):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "other.txt").write_text("mine")
+    with pytest.raises(UserError, match=reason):
+        export_runtime(anydepth.load(toy_run, engine="torch"), tmp_path / place, SampleText(TEXTS, None, "test"), 1)
+    assert (tmp_path / "other.txt").read_text() == "mine"
+
+
+def test_a_file_of_several_language_pairs(two_targets_run, tmp_path):
+    """Export checks every pair at every depth, also in the core alone, where a pair is a tag before the source."""
+    translator, path = anydepth.load(two_targets_run, engine="torch"), tmp_path / "two.anydepth"
+    assert export_runtime(translator, path, SampleText(TEXTS, None, "test"), 1) == len(TEXTS)
+    core, file = NativeModel(path), anydepth.load(path)
+    with pytest.raises(UserError, match=r"several language pairs, fr-en, fr-loud: choose one"):
+        core.translate(["le chat dort."], file.menu.names[0])
+    for pair in file.pairs:
+        chosen = file.between(pair.source, pair.target)
+        for depth in chosen.menu.names:
+            assert core.translate(TEXTS, depth, pair.name) == chosen.translate(TEXTS, depth=depth)
