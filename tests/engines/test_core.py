@@ -25,7 +25,6 @@ FLAGS = ("-std=c++17", "-O0", "-g1", "-w", "-fsanitize=address,undefined", "-fno
 MUTATIONS = 500
 KINDS = ("plain", "dense", "after", "recurrent")
 compiled = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
-pytestmark = pytest.mark.timeout(1800)  # a busy machine compiles slowly
 
 
 @pytest.fixture(scope="module")
