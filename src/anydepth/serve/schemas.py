@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -21,8 +22,19 @@ from anydepth.data.tokenizer import encodable
 
 DISCARDED = 16  # times the allowed size: how much of a body that is too large is still read
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _refuse_flag(value: Any) -> Any:
+    """JSON's true is not the number 1."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("float_type", "a flag is not a number")
+    return value
+
+
+NotFlag = BeforeValidator(_refuse_flag)
+Count = Annotated[int, Field(ge=0), NotFlag]
+Finite = Annotated[float, Field(allow_inf_nan=False), NotFlag]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), NotFlag]
 
 
 # Settings
@@ -118,7 +130,7 @@ class StreamRequest(TextRequest):
 
 class TranslateRequest(StreamRequest):
     q: str | list[str] = Field(description="A text, or several.")  # type: ignore[assignment]
-    alternatives: int = Field(0, ge=0, description="How many other translations to give, at most.")
+    alternatives: Count = Field(0, description="How many other translations to give, at most.")
 
 
 class ClassifyRequest(TextRequest):
@@ -231,7 +243,7 @@ def _explain(error: ValidationError, known: list[str]) -> ApiError:
         return ApiError(422, f"Invalid request: there is no {name[:40]} parameter: {advice}")
     if wrong == "missing":
         return ApiError(400, f"Invalid request: missing {name} parameter")
-    reason = WRONG.get(wrong) or WRONG[wrong.partition("_")[0]]
+    reason = WRONG.get(wrong) or WRONG.get(wrong.partition("_")[0], "is wrong")
     return ApiError(400, f"Invalid request: {name} parameter {reason}")
 
 
