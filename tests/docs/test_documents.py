@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from markdown_it import MarkdownIt
 from anydepth.cli import app
 from anydepth.config import Recipe
 from anydepth.config.reading import read_recipe
+from anydepth.engines.native import library
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -176,6 +178,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for folder in ("models", "recipes"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
+    if any("anydepth_runtime" in block.text for block in blocks(page) if block.language == "python"):
+        package = shutil.copytree(ROOT / "runtime" / "src", tmp_path / "runtime", ignore=shutil.ignore_patterns("*.so"))
+        shutil.copy(library()._name, package / "anydepth_runtime" / "core.so")  # which has the same C interface
+        monkeypatch.syspath_prepend(package)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     names: dict[str, object] = {"__name__": "example"}
     for block in blocks(page):

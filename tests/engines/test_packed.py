@@ -11,12 +11,15 @@ import pytest
 from random_models import TEXTS
 
 import anydepth
+from anydepth.artifact import model as artifact
 from anydepth.artifact.model_file import ModelFile
+from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.native import NativeModel
 from anydepth.engines.packed import NAME
 from anydepth.errors import UserError
 from anydepth.export.runtime import build_runtime_file, export_runtime
 from anydepth.export.sample import SampleText
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "model"
 
@@ -165,3 +168,22 @@ def test_a_file_of_several_language_pairs(two_targets_run, tmp_path):
         chosen = file.between(pair.source, pair.target)
         for depth in chosen.menu.names:
             assert core.translate(TEXTS, depth, pair.name) == chosen.translate(TEXTS, depth=depth)
+
+
+def test_a_file_has_the_depths_of_words(toy_run, tmp_path):
+    """With the rules for what is no word and for words that are not in the table."""
+    toy, folder, path = anydepth.load(toy_run, engine="torch"), tmp_path / "model", tmp_path / "words.anydepth"
+    tensors = {name: value.detach() for name, value in toy.model.named_parameters()}
+    menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
+    table = WordDepths("mi", 2, {"chat": (1.0,), "dort": (0.1,)})
+    depths = TokenDepths(table, toy.tokenizer, special="mean", unseen="subword")
+    content = artifact.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
+    artifact.save(folder, content, {})
+    native = anydepth.load(folder, engine="native")
+    export_runtime(anydepth.load(folder, engine="torch"), path, SampleText(TEXTS, None, "test"), 1)
+    file = anydepth.load(path)
+    assert file.token_depths.to_bytes() == depths.to_bytes()
+    assert file.token_depths.of(file.as_read(file.tokenizer.encode(TEXTS[0]))) == depths.of(
+        toy.as_read(toy.tokenizer.encode(TEXTS[0]))
+    )
+    assert file.translate(TEXTS, depth="2-2-words") == native.translate(TEXTS, depth="2-2-words")
