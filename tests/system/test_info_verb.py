@@ -107,7 +107,7 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     assert rows["measured"].startswith("12 lines of test.fr, beam 1, batches of 32, cpu with 1 thread, ")
     assert rows["calibration"] == f"cpu, 1 thread, beam 1, {found.conditions.date[:10]}"
     last = text.splitlines()[-1].split()
-    measured = result.models[0].measurements[-1]
+    measured = result.models[0].depths[-1]
     assert last[0] == "2-2"
     figures = (measured.bleu, measured.quality.chrf, 1000 * measured.seconds_per_sentence)
     assert last[3:] == [f"{figure:.1f}" for figure in figures]
