@@ -94,7 +94,7 @@ def test_whole_texts_that_leave_early_are_points_of_the_curve(halting_run, by_mi
         for point, rule in zip(system.curve, rules, strict=False):
             found = classifier.classify(test.texts, exit_rule=rule)
             assert point.setting.name == f"exit {rule}"
-            assert point.setting.to_json()["exit"] == rule
+            assert point.to_json()["exit"] == rule
             assert point.models[0].computed == sum(one.computed for one in found)
             assert point.models[0].right == sum(map(str.__eq__, (one.label for one in found), test.labels))
     evaluation_report(evaluate({"halting": find_members([halting_run], test)}, options)).figures()
