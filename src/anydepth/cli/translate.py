@@ -107,7 +107,7 @@ def translate(
         shortlist=shortlist,
         source_language=from_language,
         target_language=to_language,
-        batch_size=together if _is_large(sys.stdin.buffer) else 1,
+        batch_size=together if budget is not None or _is_large(sys.stdin.buffer) else 1,  # a budget: as calibrated
     ).between()
     if speculate and together > 1:
         stderr.print(
