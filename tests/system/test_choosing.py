@@ -17,6 +17,7 @@ from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorR
 pytestmark = pytest.mark.slow
 
 LINES = [source for source, _ in toy_pairs(30, seed=21)]
+NATIVE = ("--engine", "native")
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
 
 
@@ -50,13 +51,13 @@ def environment(tmp_path) -> dict[str, str]:
 
 @cache
 def translated(model, depth) -> bytes:
-    """By the same command: two ways of rounding may part where two subwords are all but equally likely."""
-    return anydepth("translate", model, "--depth", depth, stdin=TEXT).stdout
+    """By the same engine: two ways of rounding may part where two subwords are all but equally likely."""
+    return anydepth("translate", model, "--depth", depth, *NATIVE, stdin=TEXT).stdout
 
 
 @pytest.mark.parametrize(("budget", "depth"), [("5.5ms", "1-1"), ("0.0091s", "1-2"), ("100/s", "2-2"), ("1s", "2-2")])
 def test_a_budget_takes_the_best_depth_that_fits_and_says_so(model, tmp_path, budget, depth):
-    done = anydepth("translate", model, "--budget", budget, stdin=TEXT, env=environment(tmp_path))
+    done = anydepth("translate", model, "--budget", budget, *NATIVE, stdin=TEXT, env=environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout == translated(model, depth)
     said = done.stderr.decode()
@@ -74,16 +75,16 @@ def test_a_budget_below_the_fastest_depth_is_refused_with_its_time(model, tmp_pa
 
 
 def test_auto_follows_the_selector_and_its_threshold(model, tmp_path):
-    best = anydepth("translate", model, "--depth", "auto", stdin=TEXT)
+    best = anydepth("translate", model, "--depth", "auto", *NATIVE, stdin=TEXT)
     assert best.stdout == translated(model, "2-2")
-    fast = anydepth("translate", model, "--depth", "auto", "--threshold", "1000", stdin=TEXT)
+    fast = anydepth("translate", model, "--depth", "auto", "--threshold", "1000", *NATIVE, stdin=TEXT)
     assert fast.stdout == translated(model, "1-1")
 
 
 @pytest.mark.parametrize(("budget", "depth"), [("20ms", "2-2"), ("8ms", "1-1")])
 def test_auto_within_a_budget_takes_the_best_trade_off_that_fits(model, tmp_path, budget, depth):
     """Threshold 0 puts all sentences at 2-2, 10 ms; at 1000 quality is worth less than time."""
-    options = ("--depth", "auto", "--budget", budget)
+    options = ("--depth", "auto", "--budget", budget, *NATIVE)
     done = anydepth("translate", model, *options, stdin=TEXT, env=environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "depth auto, threshold" in done.stderr.decode()
