@@ -3,6 +3,7 @@
 Shapes: b batch, s length.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,12 +19,12 @@ from anydepth.model.packing import Packing
 Gates = Sequence[float | Tensor] | None  # the weight of each layer's branches; tensors while they are being learned
 
 
-class TextExits:
+class TextExits(ABC):
     """Decides after each layer which texts of a batch leave: all their tokens then keep their states."""
 
+    @abstractmethod
     def leave(self, state_bsd: Tensor, layers: int) -> NDArray[np.bool_]:
         """For each text, given the state after so many layers. Those that have left before are asked again."""
-        raise NotImplementedError
 
 
 # How many layers each token runs, [b, s]; a function that computes it from the first layer's output; or exits of texts.
