@@ -77,6 +77,7 @@ TextModel::TextModel(const Model& model) : model_(model) {
   if (depths == nullptr) throw Error("the file has no depths by name: it takes token ids only");
   for (const Json& row : depths->at("depths").items()) menu_.push_back(read_entry(row, model));
   if (menu_.empty()) throw Error("the file has no depths by name: it takes token ids only");
+  if (const Json* named = depths->find("default"); named != nullptr) default_ = named->text();
   for (const Json& one : core.at("pairs").items()) {
     const Json* tag = one.find("tag");
     pairs_.push_back({one.at("source").text(), one.at("target").text(),
@@ -134,9 +135,11 @@ const MenuEntry& TextModel::choose_depth(const TextRequest& request, const std::
       if (std::isnan(own.seconds) || std::isnan(own.bleu)) continue;
       measured = true;
       if (own.seconds <= request.budget && (best == nullptr || own.bleu > figures_of(*best, pair).bleu)) best = &entry;
+    } else if (entry.name == default_) {
+      return entry;
     } else if (best == nullptr || (best->weighted && !entry.weighted) ||
                (best->weighted == entry.weighted && entry.layers() > best->layers())) {
-      best = &entry;  // the deepest without layer weights, as depth/menu.py has it
+      best = &entry;  // without a default the deepest without layer weights, as in depth/menu.py
     }
   }
   if (best != nullptr) return *best;

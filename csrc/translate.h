@@ -73,6 +73,7 @@ class TextModel {
   const Model& model_;
   int max_length_ = 0;
   std::vector<MenuEntry> menu_;
+  std::string default_;  // a name in the menu, or empty
   std::vector<LanguagePair> pairs_;
   std::mutex making_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -31,6 +31,12 @@ def test_the_default_is_the_deepest_without_weights():
     assert two_pairs().of_pair("en-es")[None].subnetwork == WHOLE
 
 
+def test_a_default_is_that_of_the_pairs_which_have_it():
+    assert [two_pairs().with_default("2-2").of_pair(pair).default.name for pair in ("en-fr", "en-es")] == ["2-2", "2-2"]
+    of_one = two_pairs().with_default("en-fr:3-4-soft")
+    assert [of_one.of_pair(pair).default.name for pair in ("en-fr", "en-es")] == ["3-4-soft", "3-4"]
+
+
 def test_a_pair_has_its_own_entries_and_the_common_ones_under_short_names():
     menu = two_pairs().of_pair("en-fr")
     assert menu.names == ["2-2", "3-3", "3-4-soft"]

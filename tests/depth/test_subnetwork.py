@@ -79,6 +79,17 @@ def test_menu_knows_its_deepest_and_lists_what_it_has():
         menu["0-1"]
 
 
+def test_a_menu_may_name_its_default():
+    menu = DepthMenu.from_json(DepthMenu.every_prefix(2, 3).with_default("2-1").to_json())
+    assert menu[None].name == menu.default.name == "2-1"
+    menu.measured("2-1", {"seconds": 1.0}, {"bleu": 30.0})
+    assert menu.default.quality == {"bleu": 30.0}
+    with pytest.raises(UserError, match="no depth 3-1"):
+        menu.with_default("3-1")
+    with pytest.raises(UserError, match="default depth 9-9 is not in the depth menu"):
+        DepthMenu.from_json(menu.to_json() | {"default": "9-9"})
+
+
 def test_a_newer_menu_is_refused():
     data = DepthMenu.every_prefix(1, 1).to_json() | {"format": 99}
     with pytest.raises(UserError, match="newer anydepth"):

@@ -149,6 +149,19 @@ def test_all_depths_in_half_the_space(toy, sample, tmp_path):
     assert half.translate([SENTENCE], depth="1-1") == toy.translate([SENTENCE], depth="1-1")
 
 
+def test_a_default_depth_holds_on_every_road(toy, toy_run, here, tmp_path):
+    folder, file = tmp_path / "out", tmp_path / "toy.anydepth"
+    done = here("export", toy_run, "--to", "anydepth", "--depth", "all", "--default-depth", "1-1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert here("export", folder, "--to", "runtime", "--out", file).returncode == 0
+    shallow = toy.translate(TEXTS, depth="1-1")
+    assert shallow != toy.translate(TEXTS)
+    for engine in ("torch", "native"):
+        assert package.load(folder, engine=engine).translate(TEXTS) == shallow
+    assert package.load(file).translate(TEXTS) == shallow
+    assert json.loads(here("info", folder, "--json").stdout)["default_depth"] == "1-1"
+
+
 @pytest.mark.slow
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
     loud = package.load(two_targets_run, engine="torch").between(target="loud")
@@ -216,6 +229,8 @@ def test_the_verb_tells_what_was_checked(toy_run, tmp_path):
         (["--to", "tflite"], ["no format 'tflite'", "ctranslate2, onnx, anydepth"]),
         (["--to", "ctranslate2", "--depth", "9-9"], ["no depth 9-9"]),
         (["--to", "ctranslate2", "--depth", "all"], ["one depth per model"]),
+        (["--to", "anydepth", "--depth", "all", "--default-depth", "9-9"], ["no depth 9-9"]),
+        (["--to", "anydepth", "--default-depth", "1-1"], ["--to anydepth --depth all"]),
         (["--to", "onnx", "--quantize", "int8"], ["ONNX is exported in float32"]),
         (["--to", "anydepth", "--quantize", "int8"], ["float32, float16, bfloat16"]),
         (["--to", "ctranslate2", "--reference", "x"], ["a reference needs a source"]),

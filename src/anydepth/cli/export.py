@@ -34,6 +34,14 @@ def export(
             autocompletion=complete_depths,
         ),
     ] = None,
+    default_depth: Annotated[
+        str | None,
+        typer.Option(
+            help="With --to anydepth --depth all: the depth that is taken where none is named.",
+            show_default=False,
+            autocompletion=complete_depths,
+        ),
+    ] = None,
     quantize: Annotated[
         str,
         typer.Option(
@@ -77,14 +85,17 @@ def export(
             raise UserError(f"this model has no language pair {pair!r}; it has: {known}")
         translator = translator.between(found.source, found.target)
     whole = depth == "all" and to == "anydepth"
+    if default_depth is not None and not whole:
+        raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
     if translator.must_choose and not whole:
         names = ", ".join(one.name for one in translator.pairs)
         raise UserError(f"this model has several language pairs, {names}: choose one with --pair")
     of_pair = translator.choices[0]
     chosen = depth if depth == "all" else translator.menu[depth].name
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
+    request = ExportRequest(translator, chosen, quantize, threads or cores(), default_depth)
     with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
-        result = carry_out(ExportRequest(translator, chosen, quantize, threads or cores()), to, out, sample)
+        result = carry_out(request, to, out, sample)
     _tell(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")

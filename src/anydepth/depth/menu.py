@@ -60,12 +60,16 @@ class DepthMenu:
         entries: Iterable[MenuEntry],
         measured_on: dict[str, Any] | None = None,
         measured_on_pairs: dict[str, dict[str, Any]] | None = None,
+        default: str | None = None,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._measured_on = measured_on or {}
         self._measured_on_pairs = measured_on_pairs or {}
+        self._default = default
         if not self._entries:
             raise UserError("a depth menu needs at least one entry")
+        if default is not None and default not in self._entries:
+            raise UserError(f"the default depth {default} is not in the depth menu, which has: {self._shown_names}")
 
     @classmethod
     def of(cls, subnetworks: Iterable[SubNetwork], pair: str | None = None) -> "DepthMenu":
@@ -121,11 +125,17 @@ class DepthMenu:
 
     @property
     def default(self) -> MenuEntry:
-        """Each word at its own depth, if offered; else the deepest without layer weights, which make every layer run;
-        else the deepest."""
+        """The one that was named as the default. Else each word at its own depth, if offered; else the deepest without
+        layer weights, which make every layer run; else the deepest."""
+        if self._default is not None:
+            return self._entries[self._default]
         by_word = [entry for entry in self if entry.subnetwork.by_word]
         plain = by_word or [entry for entry in self if not entry.subnetwork.is_weighted]
         return max(plain, key=lambda entry: entry.layers, default=self.deepest)
+
+    def with_default(self, name: str) -> "DepthMenu":
+        """The same menu with another default."""
+        return DepthMenu(self, self._measured_on, self._measured_on_pairs, self[name].name)
 
     @property
     def measured_on(self) -> dict[str, Any]:
@@ -142,15 +152,16 @@ class DepthMenu:
 
     def to_json(self) -> dict[str, Any]:
         of_pairs = {"measured_on_pairs": self._measured_on_pairs} if self._measured_on_pairs else {}
+        default = {} if self._default is None else {"default": self._default}
         depths = [entry.to_json() for entry in self]
-        return {"format": FORMAT, "measured_on": self.measured_on, **of_pairs, "depths": depths}
+        return {"format": FORMAT, **default, "measured_on": self.measured_on, **of_pairs, "depths": depths}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "DepthMenu":
         if data["format"] > FORMAT:
             raise UserError("its depth menu was written by a newer anydepth: upgrade anydepth to read it")
         entries = [MenuEntry.from_json(row) for row in data["depths"]]
-        return cls(entries, data["measured_on"], data.get("measured_on_pairs"))
+        return cls(entries, data["measured_on"], data.get("measured_on_pairs"), data.get("default"))
 
 
 class PairMenu(DepthMenu):
@@ -159,7 +170,8 @@ class PairMenu(DepthMenu):
     def __init__(self, whole: DepthMenu, pair: str) -> None:
         self._whole, self.pair = whole, pair
         self._there = {self._short(entry.name): entry.name for entry in whole if entry.pair in (None, pair)}
-        super().__init__(self._of_pair(short, whole[there]) for short, there in self._there.items())
+        default = next((short for short, there in self._there.items() if there == whole._default), None)
+        super().__init__((self._of_pair(short, whole[there]) for short, there in self._there.items()), default=default)
 
     def _short(self, name: str) -> str:
         return name.removeprefix(f"{self.pair}:")

@@ -111,6 +111,7 @@ class ExportRequest:
     depth: str
     quantization: str
     threads: int = 1
+    default: str | None = None  # the default depth of a model folder with all of them
 
     @property
     def entry(self) -> MenuEntry:
@@ -130,6 +131,8 @@ def _to_anydepth(request: ExportRequest, folder: Path) -> Translator:
         sub = request.entry.subnetwork
         config, tensors = cut(config, tensors, sub)
         menu, words = _single_entry_menu(request.entry, menu), words if sub.by_word else None
+    elif request.default is not None:
+        menu = menu.with_default(request.default)
     stored = {name: value.to(dtype) for name, value in tensors.items()}
     alone, languages, pairs = folder / "model", translator.languages, translator.pairs
     content = ModelContent(config, stored, translator.tokenizer, menu, languages, pairs, token_depths=words)
