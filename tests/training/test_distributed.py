@@ -37,7 +37,7 @@ OBJECTIVES = {
 CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name, objective in OBJECTIVES.items()} | {
     "accumulated": ("pairs", ["train.accumulate=3", "train.batch_tokens=200"]),
     "few-rows": ("pairs", ["train.batch_tokens=16"]),  # fewer sentences in a batch than processes
-    "shared": ("pairs", ["model.encoder_shared=all"]),
+    "shared": ("pairs", ["model.encoder_shared=all", "train.sampled_softmax=60", "train.label_smoothing=0"]),
     "recomputed": ("pairs", ["train.recompute=true"]),
     "adam": ("pairs", ["train.optimiser=adam", "train.rate=1e-4"]),
     "muon": ("pairs", ["train.optimiser=muon", "train.rate=1e-3"]),

@@ -36,3 +36,13 @@ class Recipe(Section):
                 "of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out"
             )
         return self
+
+    @model_validator(mode="after")
+    def _a_sample_is_for_references(self) -> "Recipe":
+        if not self.train.sampled_softmax:
+            return self
+        if self.train.label_smoothing:
+            raise ValueError("train.sampled_softmax is for references as they are: set train.label_smoothing=0")
+        if self.teacher is not None or self.data.is_labelled:
+            raise ValueError("train.sampled_softmax is for references, without teacher or labels: set it to 0")
+        return self

@@ -37,6 +37,12 @@ class TrainConfig(Section):
     betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread over the vocabulary")
+    sampled_softmax: int = Field(
+        0,
+        ge=0,
+        description="subwords in the softmax of an update, half of them the most frequent and half sampled, to train "
+        "faster; 0: all of them. For references alone, with label_smoothing: 0",
+    )
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="auto: bfloat16 on a GPU that has it, else float32"

@@ -14,6 +14,7 @@ from anydepth.model import Transformer
 from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.distillation import Distillation
 from anydepth.objectives.outputs import ForwardOutputs, keep_in_graph, unused_parameters
+from anydepth.objectives.sampled_softmax import sample_vocabulary, sampled_cross_entropy
 
 
 @dataclass
@@ -105,6 +106,7 @@ class TranslationObjective(Objective):
         self.model_config = model
         self.label_smoothing = label_smoothing
         self.seed = seed
+        self.sampled_softmax = 0  # subwords in the softmax of an update; 0: all of them
         self.teaching: Distillation | None = None  # its name is part of the names in checkpoints
 
     @abstractmethod
@@ -145,7 +147,10 @@ class TranslationObjective(Objective):
         """The loss of one batch. Parameters that it does not use get gradient zero."""
         outputs = self.forward_outputs(model, batch, step)
         begun = self.teaching is not None and step > self.teaching.config.begin
-        loss = compute_loss(model, batch, outputs, self.label_smoothing, self.teaching if begun else None)
+        if 0 < self.sampled_softmax < len(model.output.weight) and torch.is_grad_enabled():
+            loss = self._sampled_loss(model, batch, outputs, step)
+        else:
+            loss = compute_loss(model, batch, outputs, self.label_smoothing, self.teaching if begun else None)
         for name, part in self.auxiliary_losses(model, batch, outputs).items():
             loss.source_total = part + (0.0 if loss.source_total is None else loss.source_total)
             loss.parts[name] = loss.source_parts[name] = part.detach()
@@ -154,6 +159,12 @@ class TranslationObjective(Objective):
             unused += self.teaching.unused_parameters(outputs if begun else None)
         loss.total = keep_in_graph(loss.total, unused)
         return loss
+
+    def _sampled_loss(self, model: Transformer, batch: Batch, outputs: ForwardOutputs, step: int) -> Loss:
+        matrix_vd, target_r = model.output.weight, batch.wanted[outputs.real_r]
+        sample = sample_vocabulary(len(matrix_vd), self.sampled_softmax, self.seed, step, matrix_vd.device)
+        found = sampled_cross_entropy(outputs.features_erd, matrix_vd, target_r, outputs.weight_er, sample)
+        return Loss(found.total, {"nll": found.total.detach()})
 
 
 def compute_loss(

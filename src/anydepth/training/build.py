@@ -54,6 +54,7 @@ def make_recipe_objective(recipe: Recipe) -> TranslationObjective:
     objective = make_objective(
         recipe.objective, recipe.model, config.label_smoothing, config.seed, pairs, recipe.data.is_labelled
     )
+    objective.sampled_softmax = config.sampled_softmax
     names = objective.validated().of_pair(corpora[0].name).names
     for depth in config.valid_depths:
         if depth not in names:
