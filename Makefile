@@ -1,4 +1,4 @@
-# make demo    the bundled model translates; then a small one is trained from nothing, and every depth of both measured
+# make demo    the bundled model translates; then a small one is trained from nothing, and every depth of it measured
 # make check   installs; linters, types and the quick tests: in about a minute
 # make test    those and the slow tests: all there is
 # make docs    builds the site from docs/ into site/
@@ -44,19 +44,19 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@set -e; mkdir -p demo; for depth in 1-1 4-1 6-3; do \
 	  echo; echo "== the bundled model at depth $$depth =="; \
-	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.fr > demo/bundled.$$depth.en; \
-	  paste -d '\n' recipes/demo.fr demo/bundled.$$depth.en; \
+	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.pt > demo/bundled.$$depth.en; \
+	  paste -d '\n' recipes/demo.pt demo/bundled.$$depth.en; \
 	done
-	@echo; echo "== now a small one from nothing: data, training, every depth of both measured =="
+	@echo; echo "== now a small one from nothing, French to English: data, training, every depth measured =="
 	$(BIN)/anydepth data tatoeba-en-fr demo/data
 	$(BIN)/anydepth train recipes/quickstart.yaml --out demo/run
 	for side in fr en; do head -500 demo/data/test.$$side > demo/test.$$side; done
-	$(BIN)/anydepth sweep demo=demo/run bundled=models/fr-en --source demo/test.fr --reference demo/test.en --out demo/report --batch-size 100 --no-record
+	$(BIN)/anydepth sweep demo/run --source demo/test.fr --reference demo/test.en --out demo/report --batch-size 100 --no-record
 	@echo; echo "== the small one at depth 3-3, beam 4 =="; set -e; \
 	  $(BIN)/anydepth translate demo/run --depth 3-3 --beam 4 < recipes/demo.fr > demo/demo.3-3.en; \
 	  paste -d '\n' recipes/demo.fr demo/demo.3-3.en
 	@echo; echo "The report is demo/report/index.html. Try:"
-	@echo "  echo 'Où est la gare ?' | $(BIN)/anydepth translate"
+	@echo "  echo 'Onde fica a estação?' | $(BIN)/anydepth translate"
 	@echo "  $(BIN)/anydepth serve      # and open the address that it prints"
 	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || [ "$$(uname)" = Darwin ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/demo/report/index.html"; fi
 

@@ -1,6 +1,6 @@
 """The engines side by side: CTranslate2 in float32 and in int8 against PyTorch, in batches and one sentence at a time.
 
-python benchmarks/engines.py [--model models/fr-en] [--source test.fr] [--threads 2]
+python benchmarks/engines.py [--model models/pt-en] [--source test.pt] [--threads 2]
 
 Needs the test set of `make demo`. Each engine has all threads; ratios are medians of interleaved rounds.
 """
@@ -25,7 +25,7 @@ def translate(translator: Translator, texts: list[str], depth: str, batch_size: 
         translator.translate(part, depth=depth, batch_size=batch_size)
 
 
-def main(model: Path | None = None, source: Path = Path("demo/data/test.fr"), threads: int = 2) -> None:
+def main(model: Path | None = None, source: Path = Path("demo/data/test.pt"), threads: int = 2) -> None:
     torch.set_num_threads(threads)
     print_versions("ctranslate2")
     ours = Translator.load(model or bundled_model(), engine="torch", device="cpu")

@@ -1,6 +1,6 @@
 """Every depth of a model exported to CTranslate2: float32 token for token against PyTorch, int8 by BLEU.
 
-python benchmarks/exporting.py [--model models/fr-en] [--source test.fr --reference test.en]
+python benchmarks/exporting.py [--model models/pt-en] [--source test.pt --reference test.en]
 
 Needs the test set of `make demo`. Where a tie broke, both texts are listed.
 """
@@ -20,7 +20,7 @@ IDENTICAL, SCORED, BAR = 500, 1000, -0.3
 
 
 def main(
-    model: Path | None = None, source: Path = Path("demo/data/test.fr"), reference: Path = Path("demo/data/test.en")
+    model: Path | None = None, source: Path = Path("demo/data/test.pt"), reference: Path = Path("demo/data/test.en")
 ) -> None:
     print_versions("ctranslate2")
     torch.set_num_threads(2)

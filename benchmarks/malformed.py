@@ -1,6 +1,6 @@
 """10,000 malformed requests, made by schemathesis from the server's own description and by hand: no 5xx, no hang.
 
-python benchmarks/malformed.py [--model models/fr-en] [--requests 10000]
+python benchmarks/malformed.py [--model models/pt-en] [--requests 10000]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What int8 costs, and what every depth costs in memory, with the native engine and a trained model.
 
-python benchmarks/native_bundled.py [--model models/fr-en] [--source test.fr --reference test.en]
+python benchmarks/native_bundled.py [--model models/pt-en] [--source test.pt --reference test.en]
 
 BLEU of each depth beside PyTorch's in float32 on 1,000 sentences, also with a shortlist where the model has one; and
 the resident memory of a server that has answered at every depth against one that has answered at the deepest alone.
@@ -30,7 +30,7 @@ SENTENCES = 1000
 
 def main(
     model: Path | None = None,
-    source: Path = Path("demo/data/test.fr"),
+    source: Path = Path("demo/data/test.pt"),
     reference: Path = Path("demo/data/test.en"),
     only: Literal["quality", "memory"] | None = None,
 ) -> None:

@@ -1,6 +1,6 @@
 """The server: two workers against one, its overhead beside calling the engine, and 64 clients for a minute.
 
-python benchmarks/serving.py [--model models/fr-en] [--engine ctranslate2 --quantize int8] [--seconds 60]
+python benchmarks/serving.py [--model models/pt-en] [--engine ctranslate2 --quantize int8] [--seconds 60]
 
 The clients are as light as they can be, for they share the cores with the server: requests are encoded beforehand and
 go over plain sockets that stay open.

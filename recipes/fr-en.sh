@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the bundled model, models/fr-en, from nothing but the package registry: about five hours on two cores.
+# Makes a French-English model of 18 depths from nothing but the package registry: about five hours on two cores.
 # Every step goes on where it was stopped; give the same command again.
 #   recipes/fr-en.sh [WORK]        WORK (runs/fr-en) takes the data, the runs and about 2 GB
 set -euo pipefail
@@ -29,8 +29,7 @@ $anydepth train $recipe --out "$work/student" --set init_from="$work/teacher" --
   --set "data.train={source: $work/both/train.fr, target: $work/both/train.en}" \
   --set "data.valid={source: $data/valid.fr, target: $data/valid.en}"
 
-# 4. The bundled model: in half precision, with a sample of the validation text to check exports with, and measured.
+# 4. In half precision, with a sample of the validation text to check exports with, and measured.
 $anydepth export "$work/student" --to anydepth --depth all --quantize float16 --out "$work/fr-en"
 paste <(head -300 "$data/valid.fr") <(head -300 "$data/valid.en") > "$work/fr-en/sample.tsv"
-rm -rf models/fr-en && mkdir -p models && cp -r "$work/fr-en" models/fr-en && rm models/fr-en/export.json
-$anydepth sweep models/fr-en --source "$data/test.fr" --reference "$data/test.en" --out "$work/report" --repeats 3
+$anydepth sweep "$work/fr-en" --source "$data/test.fr" --reference "$data/test.en" --out "$work/report" --repeats 3

@@ -6,6 +6,7 @@
 #   mono.pt, mono.en                       text to translate (at most LIMIT lines of each)
 #   forward.tsv, back.tsv, reference.tsv   pairs that are there already: Portuguese, English, source
 #   test/*.pt, test/*.en                   test sets: none of their lines is trained on
+#   valid.pt, valid.en                     what to validate on (FLORES-200 dev for the bundled model); else held-out pairs
 # Without TEXT the English sentences of Tatoeba are translated: enough to see it work, not for the model as it ships.
 # WORK (runs/pt-en) takes the text, the run and about 2 GB.
 set -euo pipefail
@@ -47,8 +48,10 @@ shopt -s nullglob
 # 3. All 18 depths, in one training, by a process on each core.
 train="{tsv: $work/core.tsv}"
 [ ! -s "$work/other.tsv" ] || train="[$train, {tsv: $work/other.tsv, weight: 0.5}]"
+valid=()
+[ ! -f "$text/valid.pt" ] || valid=(--set "data.valid={source: $text/valid.pt, target: $text/valid.en}")
 OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-node "$processes" -m anydepth \
-  train $recipe --out "$work/run" --set "data.train=$train"
+  train $recipe --out "$work/run" --set "data.train=$train" "${valid[@]}"
 
 # 4. In half precision, with a sample of the validation text to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --quantize float16 --out "$work/pt-en"

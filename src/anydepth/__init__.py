@@ -3,7 +3,7 @@
     from anydepth import Classifier, Translator
 
     translator = Translator.load("runs/demo")
-    translator.translate("Bonjour tout le monde.", depth="3-1")
+    translator.translate("Bom dia a todos.", depth="3-1")
     Classifier.load("runs/reviews").classify("a truly terrible thriller").label
 
 Mistakes that a user can mend raise `UserError`.
@@ -34,7 +34,7 @@ def load(
     speculate: bool = False,
     shortlist: bool = False,
 ) -> "Translator | Classifier":
-    """Whichever the folder holds: a Translator or a Classifier; by default the bundled model, French to English.
+    """Whichever the folder holds: a Translator or a Classifier; by default the bundled model, Portuguese to English.
 
     Where you know which it is, `Translator.load` and `Classifier.load` take more options, and type checkers know what
     they return. Arguments as there.

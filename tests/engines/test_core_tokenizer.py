@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "csrc"
 MODELS = [
-    ROOT / "models" / "fr-en" / "tokenizer.model",
+    ROOT / "models" / "pt-en" / "tokenizer.model",
     ROOT / "tests" / "golden" / "model" / "tokenizer.model",
     ROOT / "tests" / "golden" / "classifier" / "tokenizer.model",
 ]

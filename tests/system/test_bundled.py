@@ -20,8 +20,9 @@ from anydepth.export.sample import find_sample
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-BUNDLED = ROOT / "models" / "fr-en"
-SENTENCE = "Où est la gare ?\n".encode()
+BUNDLED = ROOT / "models" / "pt-en"
+EVERYDAY = ROOT / "tests" / "bundled" / "everyday.tsv"
+SENTENCE = "Onde fica a estação?\n".encode()
 
 
 def shipped() -> list[Path]:
@@ -31,10 +32,10 @@ def shipped() -> list[Path]:
 
 def test_it_is_small_and_says_where_it_is_from():
     assert bundled_model() == BUNDLED
-    assert sum(file.stat().st_size for file in shipped()) <= 25_000_000
+    assert sum(file.stat().st_size for file in shipped()) <= 26_000_000
     assert {str(one.dtype) for one in load_file(BUNDLED / "model.safetensors").values()} == {"torch.float16"}
     card = (BUNDLED / "README.md").read_text("utf-8")
-    for said in ("CC-BY 2.0 FR", "tatoeba.org", "recipes/fr-en.sh", "seed 1", "| 6-3 |"):
+    for said in ("Bergamot", "CC BY-SA 4.0", "tatoeba.org", "recipes/pt-en.sh", "seed 1", "| 6-3 |"):
         assert said in card
 
 
@@ -76,5 +77,5 @@ def test_it_is_in_the_package_that_is_installed(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     module, model = map(Path, done.stdout.split())
     assert module.is_relative_to(tmp_path)
-    assert model == module.parent / "models" / "fr-en"
+    assert model == module.parent / "models" / "pt-en"
     assert {file.name for file in model.iterdir()} == {file.name for file in shipped()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anydepth.errors import UserError
 
-BUNDLED = "fr-en"
+BUNDLED = "pt-en"
 _PACKAGE = Path(__file__).parents[1]
 PLACES = (_PACKAGE / "models", _PACKAGE.parents[1] / "models")  # as it is installed, and in a checkout
 

@@ -27,7 +27,7 @@ ModelArgument = Annotated[
 ModelOrBundled = Annotated[
     Path | None,
     typer.Argument(
-        help="A model folder, or the folder of a finished run.  [default: the bundled model, French to English]",
+        help="A model folder, or the folder of a finished run.  [default: the bundled model, Portuguese to English]",
         show_default=False,
     ),
 ]

@@ -76,7 +76,7 @@ class Translator(TextModel):
     ) -> "Translator":
         """Load a model folder, the folder of a finished run, or a model file (`anydepth export --to runtime`).
 
-        By default it is the bundled model, French to English.
+        By default it is the bundled model, Portuguese to English.
 
         Args:
             path: The folder, or the file.
