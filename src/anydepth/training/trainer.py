@@ -19,7 +19,7 @@ from anydepth.data.batching import BatchShare
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective
 from anydepth.training import checkpoint as ckpt
-from anydepth.training.distributed import SINGLE, World, gather, shard_like
+from anydepth.training.distributed import SINGLE, World, local_part, shard_like
 from anydepth.training.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
 from anydepth.training.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
 from anydepth.training.plateau import is_on_plateau
@@ -237,8 +237,9 @@ class Trainer:
             self.log.close()
 
     def _save(self) -> None:
-        for parameter in self.named.values():
-            self._check_finite(gather(parameter.detach().sum()), self.state.step)
+        sums = torch.stack([local_part(parameter.detach()).sum() for parameter in self.named.values()]).tolist()
+        for value in self.world.all_reduce(sums) if self.world.sharded else sums:
+            self._check_finite(value, self.state.step)
         self.world.check_in_sync(self.named.values())
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
