@@ -55,8 +55,6 @@ class Process:
             try:
                 self.wait()
             except BlockingIOError:
-                pass
-            finally:
                 self._status.setblocking(True)
         return self.returncode
 

@@ -1,6 +1,6 @@
 """Settings under which any number of processes has to learn the same, up to rounding."""
 
-STEPS = 4
+STEPS = 3  # in the warm-up, at its end, and after it
 # Without dropout, whose numbers are a process's own. Without ReLU, which rounding may switch. By plain descent: Adam
 # divides by the size of a gradient, and makes a large step of one that is nothing but rounding.
 ALIKE = [

@@ -12,7 +12,7 @@ import anydepth as package
 from anydepth.artifact import model as artifact
 from anydepth.artifact.folder import read_config
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.onnx import OnnxEngine, write_onnx
+from anydepth.engines.onnx import OnnxEngine
 from anydepth.errors import UserError
 from anydepth.export.export import ExportRequest, check_export, export
 from anydepth.export.sample import SampleText, find_sample
@@ -48,23 +48,9 @@ def test_every_type_can_be_written_whatever_this_machine_computes_in(toy, sample
     assert read_program(tmp_path / "out", SENTENCE) == "the small dog sees a cat."
 
 
-def test_onnx_of_another_kind_of_model_with_a_beam(toy, tmp_path):
-    other = random_translator(toy.tokenizer, norm="post", activation="gelu")
-    sub = other.menu["3-2-soft"].subnetwork
-    write_onnx(other.model, sub, tmp_path)
-    theirs = other.on(OnnxEngine(sub, tmp_path, 1))
-    for beam in (1, 3):
-        options = {"depth": "3-2-soft", "beam": beam, "nbest": beam}
-        expected, found = (one.hypotheses(TEXTS, **options) for one in (other, theirs))
-        assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
-    with pytest.raises(UserError, match="this export has one depth"):
-        theirs.translate(TEXTS, depth="1-1")
-
-
-@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
 @pytest.mark.slow
-def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
-    result = export(ExportRequest(toy, "2-1", "float32"), to, tmp_path / "out", sample)
+def test_an_export_runs_without_anydepth(toy, sample, tmp_path):
+    result = export(ExportRequest(toy, "2-1", "float32"), "ctranslate2", tmp_path / "out", sample)
     assert (result.same, result.wrong) == (50, [])
     assert result.bleu[0] == result.bleu[1] > 90
     assert read_program(tmp_path / "out", SENTENCE) == toy.translate([SENTENCE], depth="2-1")[0]
@@ -73,14 +59,49 @@ def test_an_export_runs_without_anydepth(toy, sample, tmp_path, to):
 
 @pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
 @pytest.mark.slow
-def test_a_program_stops_where_the_model_does(toy, tmp_path, to):
-    """Random weights hardly ever end a sentence: all of its 40 positions are filled."""
-    endless = random_translator(toy.tokenizer)
-    export(ExportRequest(endless, "3-2", "float32"), to, tmp_path / "out", SampleText(TEXTS, None, "texts"))
+def test_a_tag_is_in_the_program(two_targets_run, sample, tmp_path, to):
+    loud = package.load(two_targets_run, engine="torch").between(target="loud")
+    capitals = SampleText(sample.sources, [text.upper() for text in sample.references], "capitals")
+    result = export(ExportRequest(loud, "2-1", "float32"), to, tmp_path / "out", capitals)
+    assert (result.same, result.wrong) == (50, [])
+    assert result.bleu[0] == result.bleu[1] > 50
+    assert read_program(tmp_path / "out", SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
+    assert json.loads((tmp_path / "out" / "export.json").read_text("utf-8"))["depth"] == "2-1"
+
+
+ENDLESS = {"ctranslate2": ("3-2", {}), "onnx": ("3-2-soft", {"norm": "post", "activation": "gelu"})}
+
+
+@pytest.fixture(scope="module", params=ENDLESS)
+def endless(request, toy, tmp_path_factory):
+    """A translator of random weights, which hardly ever ends a sentence, one of its depths, and that depth exported."""
+    (depth, changes), out = ENDLESS[request.param], tmp_path_factory.mktemp("endless") / "out"
+    translator = random_translator(toy.tokenizer, **changes)
+    export(ExportRequest(translator, depth, "float32"), request.param, out, SampleText(TEXTS, None, "texts"))
+    return translator, depth, out
+
+
+@pytest.mark.slow
+def test_a_program_stops_where_the_model_does(endless):
+    """All of its 40 positions are filled."""
+    translator, depth, out = endless
     text = TEXTS[2]
-    (expected,) = endless.hypotheses([text], depth="3-2")
+    (expected,) = translator.hypotheses([text], depth=depth)
     assert not expected[0].ended
-    assert read_program(tmp_path / "out", text) == expected[0].text.strip()
+    assert read_program(out, text) == expected[0].text.strip()
+
+
+@pytest.mark.parametrize("endless", ["onnx"], indirect=True)
+@pytest.mark.slow
+def test_onnx_of_another_kind_of_model_with_a_beam(endless):
+    translator, depth, out = endless
+    theirs = translator.on(OnnxEngine(translator.menu[depth].subnetwork, out, 1))
+    for beam in (1, 3):
+        options = {"depth": depth, "beam": beam, "nbest": beam}
+        expected, found = (one.hypotheses(TEXTS, **options) for one in (translator, theirs))
+        assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
+    with pytest.raises(UserError, match="this export has one depth"):
+        theirs.translate(TEXTS, depth="1-1")
 
 
 def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path):
@@ -118,15 +139,6 @@ def test_nothing_is_written_over_the_folder_one_is_in(here, toy_run, tmp_path, m
     monkeypatch.chdir(tmp_path)
     for out in (".", "..", tmp_path):
         assert_one_line(here("export", toy_run, "--to", "anydepth", "--out", out), "is the current folder")
-
-
-@pytest.mark.slow
-def test_a_tag_is_in_the_program(two_targets_run, tmp_path):
-    loud = package.load(two_targets_run, engine="torch").between(target="loud")
-    sample = SampleText([SENTENCE], None, "one")
-    for to in ("ctranslate2", "onnx"):
-        export(ExportRequest(loud, "2-2", "float32"), to, tmp_path / to, sample)
-        assert read_program(tmp_path / to, SENTENCE) == loud.translate([SENTENCE])[0] == "THE SMALL DOG SEES A CAT."
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])

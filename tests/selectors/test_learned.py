@@ -43,7 +43,7 @@ def selector_for(translator, config: SelectorConfig = SelectorConfig(), spread: 
     read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")
     with torch.no_grad():
         network.offset_k.copy_(-network.eval()(read(tokens(translator))).mean(0))
-    return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=10.0, points=POINTS)
+    return LearnedSelector(network, read, DEPTHS, COSTS, mean_length=10.0).with_points(POINTS)
 
 
 def tokens(translator) -> list[list[int]]:

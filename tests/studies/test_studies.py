@@ -1,13 +1,17 @@
 """The studies: every arm can be read, the runner goes on where it stopped, and the page says how far arms have come."""
 
 import json
+import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import forked
 import pytest
 import yaml
 
@@ -80,12 +84,36 @@ work = (
 )
 claim = Claim("toy", "Toys learn", "a paper", "a setting", "Something.", work)
 waits = Claim("waits", "Others wait", "a paper", "a setting", "Nothing.", work, ("{{data}}/not-there.txt",))
-sys.exit(run.main(sys.argv[1:], (claim, waits)))
+if __name__ == "__main__":
+    sys.exit(run.main(sys.argv[1:], (claim, waits)))
 """
 
 
+@pytest.fixture
+def in_this_process(monkeypatch, capsys):
+    """The runner without a process of its own, its jobs in processes that are forked: to start one takes seconds."""
+
+    def start(words, stdout, stderr, **how):
+        assert words[:3] == [sys.executable, "-m", "anydepth"]
+        with open(os.devnull, "rb") as nothing:
+            return forked.start(words[3:], nothing.fileno(), stdout.fileno(), stderr.fileno())
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(run, "subprocess", SimpleNamespace(Popen=start))
+
+    def call(program, *arguments):
+        found = runpy.run_path(str(program))
+        capsys.readouterr()
+        assert run.main(arguments, (found["claim"], found["waits"])) == 0
+        return capsys.readouterr().out
+
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.slow
-def test_the_runner_stops_and_goes_on(toy_recipe, tmp_path):
+def test_the_runner_stops_and_goes_on(toy_recipe, tmp_path, in_this_process):
     """Interrupted while the first arm trains, then carried to its end; a third time there is nothing left to do."""
     recipe = yaml.safe_load(Path(toy_recipe).read_text("utf-8"))
     files = {side: str(Path(recipe["data"]["train"][side]).resolve()) for side in ("source", "target")}
@@ -97,9 +125,9 @@ def test_the_runner_stops_and_goes_on(toy_recipe, tmp_path):
     known = {"source": str(tmp_path / "source"), "target": str(tmp_path / "target"), "recipe": str(toy_recipe)}
     program.write_text(PROGRAM.format(studies=str(ROOT / "studies"), changes=(*changes, "train.warmup=5"), **known))
     out, page = tmp_path / "out", tmp_path / "page.md"
-    command = [sys.executable, str(program), "--out", str(out), "--page", str(page), "--jobs", "1"]
+    options = ["--out", str(out), "--page", str(page), "--jobs", "1"]
 
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen([sys.executable, str(program), *options], stdout=subprocess.PIPE, text=True)
     while not list(out.glob("toy/one/seed-*/checkpoints/step-*/state.json")):
         assert first.poll() is None
         time.sleep(0.05)
@@ -111,12 +139,12 @@ def test_the_runner_stops_and_goes_on(toy_recipe, tmp_path):
     assert "waits waits for 1 files such as" in said
     assert "**open**: 0 of 3 runs" in page.read_text("utf-8")
 
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    done = in_this_process(program, *options)
     assert "finished toy/both" in done
     logs = "".join(path.read_text("utf-8") for path in (out / "toy" / "logs").glob("one-*.txt"))
     assert "resuming from step" in logs
     written = page.read_text("utf-8")
     assert "| `one` | 2 of 2 | 40 |" in written
     assert "| taught |" in written
-    again = subprocess.run([*command, "toy"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    again = in_this_process(program, *options, "toy")
     assert "begins" not in again

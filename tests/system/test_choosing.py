@@ -35,7 +35,7 @@ def model(toy_run, tmp_path_factory) -> Path:
     translator = package.load(folder, engine="torch")
     network = DepthPredictor(SelectorConfig(), translator.model, 4)
     read = SelectorReader(translator.model, translator.tokenizer, encoder=False)
-    selector = LearnedSelector(network, read, DEPTHS, COSTS, 8.0, points=[])
+    selector = LearnedSelector(network, read, DEPTHS, COSTS, 8.0)
     points = [TradeoffPoint(0.0, 1.0, 30.0, 50.0), TradeoffPoint(1000.0, 0.4, 25.0, 40.0)]
     quality_k = np.array([20.0, 21.0, 24.0, 25.0])
     selector = selector.rescaled(np.zeros(4), quality_k, 0.0).with_points(points)  # the same of any sentence

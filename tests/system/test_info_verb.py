@@ -117,9 +117,8 @@ def test_a_selector_is_named(copy: Path) -> None:
     translator = Translator.load(copy, engine="torch", device="cpu")
     network = DepthPredictor(SelectorConfig(kind="values"), translator.model, 4)
     reader = SelectorReader(translator.model, translator.tokenizer, encoder=False)
-    selector = LearnedSelector(
-        network, reader, DEPTHS, COSTS, 8.0, threshold=2.5, points=[TradeoffPoint(2.5, 0.5, 30.0, 50.0)]
-    )
+    selector = LearnedSelector(network, reader, DEPTHS, COSTS, 8.0, threshold=2.5)
+    selector = selector.with_points([TradeoffPoint(2.5, 0.5, 30.0, 50.0)])
     assert "anydepth select" in read_rows(shown(copy))["selector"]
     save_selector(copy, selector)
     assert read_rows(shown(copy))["selector"] == "by values, threshold 2.5"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import assert_one_line, load_weights, made_once, python, run_recipe
+from labelled_texts import write_labelled
 from made_checkpoints import make_checkpoint
 
 import anydepth
@@ -54,15 +55,10 @@ def made_texts(count: int, labels: tuple[str, ...] = tuple(TELLING), seed: int =
     return made
 
 
-def write_texts(path: Path, texts: list[tuple[str, str]]) -> Path:
-    path.write_text("".join(f"{label}\t{text}\n" for text, label in texts), "utf-8")
-    return path
-
-
 @pytest.fixture(scope="session")
 def labelled_recipe(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("classifiers")
-    train = write_texts(folder / "train.tsv", made_texts(500))
+    train = write_labelled(folder / "train.tsv", made_texts(500))
     path = folder / "recipe.yaml"
     path.write_text(RECIPE.format(train=train), "utf-8")
     return path
@@ -294,7 +290,7 @@ def test_the_head_stays_for_the_same_labels_alone(runs):
 
 
 def test_starting_from_another_classifier(runs, labelled_recipe, tmp_path):
-    other = write_texts(tmp_path / "other.tsv", made_texts(300, ("bad", "good")))
+    other = write_labelled(tmp_path / "other.tsv", made_texts(300, ("bad", "good")))
     settings = [f"init_from={runs['vanilla']}", f"data.train={{labelled: {other}}}", "model={}", *SHORT]
     run_recipe(labelled_recipe, tmp_path / "run", *settings, BY_WORD)
     model = anydepth.load(tmp_path / "run", engine="torch")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from conftest import RECIPE, TWO_TARGETS, begin_with_data, load_weights, made_once, run_recipe, write_corpus
@@ -112,10 +113,7 @@ def train_together(folder: Path, recipes: dict[str, Path], toy_run: Path) -> Non
         begin_with_data(read_recipe(Path(one["recipe"]), one["changes"]), Path(one["run"]))
     run_recipe(recipes["pairs"], folder / "one-then-two", *changes_of("adam", toy_run), half)
     (folder / "cases.json").write_text(json.dumps(asked), "utf-8")
-    said = torchrun(
-        Path(__file__).with_name("trained_together.py"), folder / "cases.json", data_apart(folder / "apart")
-    )
-    (folder / "said.txt").write_text(said, "utf-8")
+    two_processes(folder / "said.txt", folder / "cases.json", data_apart(folder / "apart"))
     run_recipe(recipes["pairs"], folder / "two-then-one", *changes_of("adam", toy_run))
 
 
@@ -131,12 +129,22 @@ def data_apart(folder: Path) -> Path:
     return folder
 
 
-def torchrun(*arguments: object, processes: int = 2) -> str:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, *map(str, arguments)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stderr
+def two_processes(said: Path, *arguments: object) -> None:
+    """Runs trained_together.py as torchrun would, in two processes that need not import PyTorch first."""
+    script = Path(__file__).with_name("trained_together.py").read_text("utf-8")
+    meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with open(os.devnull, "rb") as nothing, said.open("wb") as out:
+        files = nothing.fileno(), out.fileno(), out.fileno()
+        begun = [
+            forked.start(list(map(str, arguments)), *files, {**os.environ, **meet, **rank}, script=script)
+            for rank in ({"RANK": str(number), "LOCAL_RANK": str(number)} for number in range(2))
+        ]
+        try:
+            codes = [process.wait() for process in begun]
+        finally:
+            for process in begun:
+                process.kill()
+    assert codes == [0, 0], said.read_text("utf-8", "replace")[-4000:]
 
 
 def changes_of(case: str, teacher: Path) -> list[str]:

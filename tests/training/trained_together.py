@@ -1,4 +1,4 @@
-"""Runs under torchrun: trains each of the cases in a JSON file, one after the other.
+"""Runs in each of two processes: trains each of the cases in a JSON file, one after the other.
 
 Then, what is to be refused: data and weights of the second process's own. At last it trains the last case again, which
 has finished: the second process is slow to hear of it, and the first has nothing left to do.

@@ -168,5 +168,7 @@ def unused_parameters(model: Transformer, encoder: Collection[int], decoder: Col
 def _unused_in(stack: Stack, layers: Collection[int]) -> list[nn.Parameter]:
     if not stack.layers:  # the decoder of an encoder-only model: its norm is not used either
         return list(stack.parameters())
+    if len(set(layers)) == len(stack.layers):
+        return []
     used = {id(p) for p in stack.used_parameters(layers)}  # layers may share weights
     return [p for p in stack.parameters() if id(p) not in used]

@@ -69,8 +69,6 @@ class LearnedSelector:
         relative_cost_k: Sequence[LengthCost],
         mean_length: float,
         threshold: float | None = None,
-        points: Sequence[TradeoffPoint] = (),
-        length_power: float = 1.0,
     ) -> None:
         self.network, self.read = network.eval(), read
         self._words = WordScores(network) if network.is_of_words else None
@@ -78,7 +76,8 @@ class LearnedSelector:
         self.relative_cost_k = tuple(relative_cost_k)
         self.mean_length = mean_length  # of the sentences it was trained on
         self.threshold = DEFAULT_THRESHOLDS[self.kind] if threshold is None else threshold
-        self.points, self.length_power = tuple(points), length_power
+        self.points: tuple[TradeoffPoint, ...] = ()
+        self.length_power = 1.0
         self.deepest = deepest_index(depths)
         self._base_k = np.array([cost.base for cost in relative_cost_k])
         self._per_token_k = np.array([cost.per_token for cost in relative_cost_k])
@@ -266,16 +265,15 @@ def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer
         raise ValueError(f"{WEIGHTS} has values that are not finite numbers")
     network = DepthPredictor(record.config, model, len(record.depths))
     network.load_state_dict(tensors)
-    return LearnedSelector(
+    selector = LearnedSelector(
         network.to(model.positions_pd.device),
         SelectorReader(model, tokenizer, record.config.reads == "encoder"),
         record.depths,
         record.relative_costs,
         record.mean_length,
         record.threshold,
-        record.points,
-        record.length_power,
     )
+    return selector.with_points(record.points).with_length_power(record.length_power)
 
 
 def _check_shapes(record: _Record, model: Transformer, tensors: dict[str, Tensor]) -> None:

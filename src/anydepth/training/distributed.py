@@ -247,6 +247,11 @@ def gather(value: Tensor) -> Tensor:
     return value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined, no-any-return]
 
 
+def local_part(value: Tensor) -> Tensor:
+    """This process's part of a tensor that may be sharded, which shares its memory."""
+    return value.to_local() if is_sharded(value) else value  # type: ignore[attr-defined, no-any-return]
+
+
 def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
     """A full tensor, sharded as `parameter` is, if it is."""
     if not is_sharded(parameter):

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from anydepth.config import TrainConfig
 from anydepth.errors import UserError
 from anydepth.objectives.base import ParameterGroup
-from anydepth.training.distributed import gather, is_sharded, shard_like
+from anydepth.training.distributed import gather, is_sharded, local_part, shard_like
 
 COMPILERS = (os.environ.get("CXX", "c++"), "g++", "clang++", "cl")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -76,8 +76,10 @@ class OptimiserGroup:
         return gradient_norm(p.grad for p in self.named.values() if p.grad is not None)
 
     def clip(self, largest: float, norm: Tensor) -> None:
-        for alike in _alike(self.named.values()):
-            clip_grads_with_norm_(alike, largest, norm)
+        """Scale the gradients down to a norm of `largest`. Of sharded ones each process scales its part."""
+        parts = [local_part(p.grad) for p in self.named.values() if p.grad is not None]
+        if parts:
+            torch._foreach_mul_(parts, (largest / (norm + 1e-6)).clamp(max=1.0))
 
 
 def gradient_norm(gradients: Iterable[Tensor]) -> Tensor:

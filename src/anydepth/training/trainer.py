@@ -19,7 +19,7 @@ from anydepth.data.batching import BatchShare
 from anydepth.errors import UserError
 from anydepth.objectives.base import Loss, Objective
 from anydepth.training import checkpoint as ckpt
-from anydepth.training.distributed import SINGLE, World, gather, shard_like
+from anydepth.training.distributed import SINGLE, World, local_part, shard_like
 from anydepth.training.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
 from anydepth.training.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
 from anydepth.training.plateau import is_on_plateau
@@ -122,7 +122,7 @@ class Trainer:
         """One update of the weights."""
         step, scaler = self.state.step + 1, self.precision.scaler
         batches = [self._next_batch() for _ in range(self.config.accumulate * self.data.stream.together)]
-        torch.manual_seed(self.config.seed * 1_000_003 + step + self.world.rank * RANK_SEED)
+        seed_generator(self.config.seed * 1_000_003 + step + self.world.rank * RANK_SEED, self.device)
         self._backward(batches, step)
         due = [one for one in self.optimisers if one.is_due(step)]
         for one in due:
@@ -237,8 +237,9 @@ class Trainer:
             self.log.close()
 
     def _save(self) -> None:
-        for parameter in self.named.values():
-            self._check_finite(gather(parameter.detach().sum()), self.state.step)
+        sums = torch.stack([local_part(parameter.detach()).sum() for parameter in self.named.values()]).tolist()
+        for value in self.world.all_reduce(sums) if self.world.sharded else sums:
+            self._check_finite(value, self.state.step)
         self.world.check_in_sync(self.named.values())
         self.state.scaler = self.precision.scaler.state_dict()
         objective = self.objective.state_dict()
@@ -310,6 +311,14 @@ class Trainer:
     def _steps_to_keep(self) -> set[int]:
         last_two = ckpt.saved_steps(self.run)[-2:]
         return {*self._window(self.state.step), *self._window(self._last_to_average), *last_two}
+
+
+def seed_generator(seed: int, device: torch.device) -> None:
+    """torch.manual_seed for the CPU and this device alone: for each kind of device that is not in use, that formats a
+    stack trace, which takes as long as a small layer."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
