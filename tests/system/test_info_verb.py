@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
 from anydepth.artifact.folder import LanguagePair
-from anydepth.cli import app
+from anydepth.cli import build_app
 from anydepth.cli.info import translator_facts
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
@@ -34,7 +34,7 @@ SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}
 
 
 def shown(model: Path, *options: str) -> str:
-    done = CliRunner().invoke(app, ["info", str(model), *options], catch_exceptions=False)
+    done = CliRunner().invoke(build_app(), ["info", str(model), *options], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
