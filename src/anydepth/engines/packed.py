@@ -20,7 +20,7 @@ from anydepth.files import file_sha256, write_atomically
 
 log = logging.getLogger(__name__)
 NAME, SHORTLIST = "packed.anydepth", "shortlist.safetensors"
-PACKING = 1  # of native_format.py: a higher number where the same weights are packed to other bytes
+PACKING = 2  # of native_format.py: a higher number where the same weights are packed to other bytes
 
 
 def native_model(loaded: LoadedModel) -> NativeModel:
