@@ -80,9 +80,7 @@ def main(
             seconds, memory = median(one.seconds for one in found), median(one.mebibytes for one in found)
             print(f"{name}, one sentence: {seconds:.3f} s of CPU, {memory:.0f} MiB (bar {bar})")
         first, second = two_processes([sys.executable, "-c", STAY, str(file)], environment)
-        print(
-            f"runtime package: a second process adds {second:.1f} MiB to {first:.1f} MiB of the first: {second / first:.0%} (bar 25%)"
-        )
+        print(f"a second process adds {second:.1f} MiB to {first:.1f} MiB: {second / first:.0%} (bar 25%)")
         arrived, whole = first_depth(file, [entry.subnetwork for entry in loaded.menu])
         print(f"bytes until the first translation: {arrived:,} of {whole:,}, {arrived / whole:.1%} (bar 55%)")
         texts = gather(folder, source, sentences)
