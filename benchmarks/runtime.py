@@ -3,7 +3,7 @@
 python benchmarks/runtime.py [--model models/fr-en] [--program build/core/anydepth-run] [--source test.fr]
 
 CPU time (user and system, median) and peak memory of one sentence from a cold start: by anydepth-run, by the runtime
-package, by `anydepth translate`. What a second process on the same file adds. How much of the file must arrive before
+package, by `anydepth translate`; the memory is an upper bound, as Linux counts the program that started it. What a second process on the same file adds. How much of the file must arrive before
 its shallowest depth runs. Whether the three give the same text at every depth, on the sample of the model and on the
 lines of --source. Build the program first: cmake -S csrc -B build/core && cmake --build build/core.
 """
@@ -36,6 +36,7 @@ from anydepth_runtime import Translator
 print(Translator(sys.argv[1]).translate({SENTENCE!r}), flush=True)
 sys.stdin.read()
 """
+NOTHING = "import sys\nprint(flush=True)\nsys.stdin.read()\n"
 ONE_LINE = "import sys\nfrom anydepth_runtime import Translator\nprint(Translator(sys.argv[1]).translate({text!r}))\n"
 EVERY_DEPTH = """import json, sys
 from anydepth_runtime import Translator
@@ -80,7 +81,11 @@ def main(
             seconds, memory = median(one.seconds for one in found), median(one.mebibytes for one in found)
             print(f"{name}, one sentence: {seconds:.3f} s of CPU, {memory:.0f} MiB (bar {bar})")
         first, second = two_processes([sys.executable, "-c", STAY, str(file)], environment)
-        print(f"a second process adds {second:.1f} MiB to {first:.1f} MiB: {second / first:.0%} (bar 25%)")
+        _, python = two_processes([sys.executable, "-c", NOTHING], environment)
+        print(
+            f"a second process adds {second:.1f} MiB to {first:.1f} MiB: {second / first:.0%} (bar 25%); of these "
+            f"{python:.1f} MiB are Python's own"
+        )
         arrived, whole = first_depth(file, [entry.subnetwork for entry in loaded.menu])
         print(f"bytes until the first translation: {arrived:,} of {whole:,}, {arrived / whole:.1%} (bar 55%)")
         texts = gather(folder, source, sentences)
@@ -109,6 +114,7 @@ def cold_start(command: Sequence[str], environment: Mapping[str, str]) -> Start:
 def two_processes(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
     """MiB: resident memory of the first, and what is the second's alone. Each has translated a sentence."""
     running: list[subprocess.Popen[bytes]] = []
+    found = []
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     try:
         for _ in range(2):
@@ -116,8 +122,8 @@ def two_processes(command: Sequence[str], environment: Mapping[str, str]) -> tup
             running.append(process)
             assert process.stdout is not None
             process.stdout.readline()
-        about = [psutil.Process(process.pid).memory_full_info() for process in running]
-        return about[0].rss / 2**20, about[1].uss / 2**20
+            found.append(psutil.Process(process.pid).memory_full_info())
+        return found[0].rss / 2**20, found[1].uss / 2**20
     finally:
         for process in running:
             process.communicate()
