@@ -3,9 +3,10 @@
 python benchmarks/runtime.py [--model models/fr-en] [--program build/core/anydepth-run] [--source test.fr]
 
 CPU time (user and system, median) and peak memory of one sentence from a cold start: by anydepth-run, by the runtime
-package, by `anydepth translate`; the memory is an upper bound, as Linux counts the program that started it. What a second process on the same file adds. How much of the file must arrive before
-its shallowest depth runs. Whether the three give the same text at every depth, on the sample of the model and on the
-lines of --source. Build the program first: cmake -S csrc -B build/core && cmake --build build/core.
+package, by `anydepth translate`; the memory is an upper bound, as Linux counts the program that started it. What a
+second process on the same file adds. How much of the file must arrive before its shallowest depth runs. Whether the
+three give the same text at every depth, on the sample of the model and on the lines of --source. Build the program
+first: cmake -S csrc -B build/core && cmake --build build/core.
 """
 
 import json
