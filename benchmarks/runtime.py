@@ -34,7 +34,8 @@ ROOT = Path(__file__).parents[1]
 SENTENCE = "Il a perdu ses clés dans le train.\n"
 STAY = f"""import sys
 from anydepth_runtime import Translator
-print(Translator(sys.argv[1]).translate({SENTENCE!r}), flush=True)
+translator = Translator(sys.argv[1])
+print(translator.translate({SENTENCE!r}), flush=True)
 sys.stdin.read()
 """
 NOTHING = "import sys\nprint(flush=True)\nsys.stdin.read()\n"
