@@ -81,8 +81,8 @@ struct Kernels {
   // Attention of queries [queries, heads * e] over rows of the KV cache, one per position: keys, then values.
   void (*attend)(const float* query, size_t query_stride, int queries, const float* const* key_value, int positions,
                  int heads, int e, float* scores, float* out, size_t out_stride);
-  float (*dot_with_half)(const float* a, const uint16_t* b, int n);  // b is in half precision
-  void (*gelu)(float* x, int n, bool by_tanh);                       // in place; n is padded
+  float (*dot)(const float* a, const float* b, int n);
+  void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
   int (*argmax)(const float* x, int n);
   int (*next_above)(const float* x, int from, int n, float threshold);  // n if there is none

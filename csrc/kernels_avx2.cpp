@@ -6,15 +6,14 @@
 
 #if (defined(__x86_64__) || defined(__amd64__)) && defined(__GNUC__)
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 // After all headers: what is in those is shared with code that must run anywhere.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#pragma GCC target("avx2,fma")
 #pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
@@ -25,9 +24,6 @@ struct V {
   static constexpr int W = 8;
   using F = __m256;
   static inline F load(const float* p) { return _mm256_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
   static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static inline F set(float x) { return _mm256_set1_ps(x); }
   static inline F zero() { return _mm256_setzero_ps(); }
@@ -136,16 +132,10 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 namespace anydepth {
 
-// By cpuid: not every compiler knows the name of this feature.
-static bool has_half_precision() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
-                                  attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
-  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_half_precision();
+                                  attend, dot, gelu,  log_sum_exp, argmax,    next_above};
+  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return runs ? &kernels : nullptr;
 }
 

@@ -24,9 +24,6 @@ struct V {
   static constexpr int W = 16;
   using F = __m512;
   static inline F load(const float* p) { return _mm512_loadu_ps(p); }
-  static inline F load_half(const uint16_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
   static inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static inline F set(float x) { return _mm512_set1_ps(x); }
   static inline F zero() { return _mm512_setzero_ps(); }
@@ -212,7 +209,7 @@ namespace anydepth {
 
 const Kernels* avx512_kernels() {
   static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
-                                  attend,        dot_with_half, gelu, log_sum_exp, argmax,    next_above};
+                                  attend,        dot, gelu, log_sum_exp, argmax,    next_above};
   static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512vnni");

@@ -1,5 +1,5 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
-//   V::W floats; F; load load_half store set zero add sub mul div fma max min abs round sum maximum pow2 above
+//   V::W floats; F; load store set zero add sub mul div fma max min abs round sum maximum pow2 above
 //   store_int8
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
@@ -115,15 +115,6 @@ static inline float dot(const float* a, const float* b, int n) {
   for (; i + V::W <= n; i += V::W) total = V::fma(V::load(a + i), V::load(b + i), total);
   float found = V::sum(total);
   for (; i < n; ++i) found += a[i] * b[i];
-  return found;
-}
-
-static float dot_with_half(const float* a, const uint16_t* b, int n) {
-  V::F total = V::zero();
-  int i = 0;
-  for (; i + V::W <= n; i += V::W) total = V::fma(V::load(a + i), V::load_half(b + i), total);
-  float found = V::sum(total);
-  for (; i < n; ++i) found += a[i] * from_half(b[i]);
   return found;
 }
 

@@ -25,7 +25,7 @@ inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) {
 
 const Kernels* neon_kernels() {
   static const Kernels kernels = {"neon", 0.3f, quantize,    normalize, gemm,
-                                  attend, dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
+                                  attend, dot, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }
 

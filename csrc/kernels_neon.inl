@@ -4,7 +4,6 @@ struct V {
   static constexpr int W = 4;
   using F = float32x4_t;
   static inline F load(const float* p) { return vld1q_f32(p); }
-  static inline F load_half(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
   static inline void store(float* p, F x) { vst1q_f32(p, x); }
   static inline F set(float x) { return vdupq_n_f32(x); }
   static inline F zero() { return vdupq_n_f32(0.0f); }

@@ -40,7 +40,7 @@ namespace anydepth {
 
 const Kernels* neon_dot_kernels() {
   static const Kernels kernels = {"neon-dot", 0.15f, quantize,    normalize, gemm,
-                                  attend,     dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
+                                  attend,     dot, gelu,  log_sum_exp, argmax,    next_above};
 #if defined(__APPLE__)
   return &kernels;
 #elif defined(__linux__)

@@ -11,7 +11,6 @@ struct V {
   static constexpr int W = 1;
   using F = float;
   static F load(const float* p) { return *p; }
-  static F load_half(const uint16_t* p) { return from_half(*p); }
   static void store(float* p, F x) { *p = x; }
   static F set(float x) { return x; }
   static F zero() { return 0.0f; }
@@ -62,7 +61,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* plain_kernels() {
   static const Kernels kernels = {"plain", 1.0f, quantize,    normalize, gemm,
-                                  attend,  dot_with_half, gelu,  log_sum_exp, argmax,    next_above};
+                                  attend,  dot, gelu,  log_sum_exp, argmax,    next_above};
   return &kernels;
 }
 

@@ -9,6 +9,7 @@ namespace anydepth {
 
 namespace {
 
+constexpr int REMAINDERS = 254;  // steps of a remainder in one of int8
 // With more inputs than MOST_FFN, sums of products would not fit in 32 bits.
 constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24,
               MOST_POSITIONS = 1 << 20;
@@ -179,8 +180,8 @@ void Model::finish() {
 }
 
 void Model::attach_embeddings(SectionReader& from) {
-  source = read_table(from);
-  target = shared_target_ ? source : read_table(from);
+  if (!(shared_target_ && tied_output_)) source = read_table(from);
+  target = shared_target_ ? source : tied_output_ ? EmbeddingTable() : read_table(from);
   position_embeddings = from.floats(checked_mul(positions, padded(width)));
   if (norm == NormPosition::post) embedding_norm = read_norm(from);
   attach_stack(encoder, from);
@@ -203,7 +204,7 @@ void Model::attach_stack(Stack& stack, SectionReader& from) {
 void Model::attach_output(SectionReader& from) {
   if (!has_embeddings_) throw Error("the sections of the file are in the wrong order");
   output = read_matrix(from, vocabulary, width);
-  output_rows = tied_output_ ? target : read_table(from);
+  output_remainders = from.take<int8_t>(vocabulary, width);
   from.end();
   has_output_ = true;
 }
@@ -249,7 +250,23 @@ Norm Model::read_norm(SectionReader& from) const {
 }
 
 EmbeddingTable Model::read_table(SectionReader& from) const {
-  return {from.take<uint16_t>(vocabulary, width), vocabulary};
+  return {from.take<uint16_t>(vocabulary, width)};
+}
+
+void Model::embedding(const EmbeddingTable& table, int token, float* row) const {
+  if (table.rows == nullptr) return output_row(token, row);
+  const uint16_t* from = table.rows + size_t(token) * width;
+  for (int i = 0; i < width; ++i) row[i] = from_half(from[i]);
+}
+
+void Model::output_row(int token, float* row) const {
+  const int8_t* tiles = output.tiles + size_t(token / TILE) * output.quads * TILE * QUAD + (token % TILE) * QUAD;
+  const int8_t* remainders = output_remainders + size_t(token) * width;
+  const float step = output.scales[token] / REMAINDERS;
+  for (int i = 0; i < width; ++i) {
+    const int tile = tiles[size_t(i / QUAD) * TILE * QUAD + i % QUAD];
+    row[i] = static_cast<float>(tile * REMAINDERS + remainders[i]) * step;
+  }
 }
 
 bool Model::has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const {

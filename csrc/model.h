@@ -41,10 +41,9 @@ struct Stack {
   Norm final_norm;                // none if post-norm
 };
 
-// A row per subword, in half precision.
+// A row per subword, in half precision. Null: the rows of the output matrix.
 struct EmbeddingTable {
   const uint16_t* rows = nullptr;
-  int count = 0;
 };
 
 // A lexical shortlist: tokens that are always candidates, and those of each source token.
@@ -66,7 +65,7 @@ struct Model {
   Norm embedding_norm;
   Stack encoder, decoder;
   PackedMatrix output;
-  EmbeddingTable output_rows;  // its weights in half precision
+  const int8_t* output_remainders = nullptr;  // [vocabulary, width]: what int8 leaves of each weight, in 1/254 of its step
   Shortlist shortlist;
   const Kernels* kernels = nullptr;
 
@@ -83,6 +82,9 @@ struct Model {
   bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // all but layers
   bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections
+
+  void embedding(const EmbeddingTable& table, int token, float* row) const;
+  void output_row(int token, float* row) const;  // in 16 bits, not only the 8 that products are computed with
 
   const Json& about() const { return about_; }  // the header
   const std::string& header() const { return header_.json; }

@@ -33,9 +33,9 @@ Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& 
       memory_key_value_(model.decoder.own.size()) {}
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
-  const uint16_t* row = table.rows + size_t(token) * model_.width;
+  model_.embedding(table, token, x);
   const float* position_embedding = model_.position_embeddings + size_t(position) * width_;
-  for (int i = 0; i < model_.width; ++i) x[i] = from_half(row[i]) * model_.embedding_scale + position_embedding[i];
+  for (int i = 0; i < model_.width; ++i) x[i] = x[i] * model_.embedding_scale + position_embedding[i];
   std::fill(x + model_.width, x + width_, 0.0f);
   const Norm& norm = model_.embedding_norm;
   if (norm.weight) kernels_.normalize(x, model_.width, norm.weight, norm.bias, model_.epsilon, x);
@@ -249,8 +249,9 @@ const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
     int rescored = 0;
     for (int i = kernels_.next_above(row, from, n, threshold); i < n && rescored < MOST_RESCORED;
          i = kernels_.next_above(row, i + 1, n, threshold)) {
-      const uint16_t* weights = model_.output_rows.rows + size_t(outputs.token(i)) * model_.width;
-      row[i] = kernels_.dot_with_half(features + r * width_, weights, model_.width);
+      float* weights = output_row_.get(width_);
+      model_.output_row(outputs.token(i), weights);
+      row[i] = kernels_.dot(features + r * width_, weights, model_.width);
       ++rescored;
     }
   }

@@ -116,7 +116,7 @@ class Runner {
   std::vector<int> starts_;
   std::vector<Buffer<float>> memory_key_value_;  // of each set of decoder weights
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
-  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_;
+  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_;
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
   std::vector<const float*> key_value_;

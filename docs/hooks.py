@@ -77,10 +77,10 @@ def command_reference() -> str:
     """Every verb with its arguments and options, as `--help` has them."""
     import typer
 
-    from anydepth.cli import app
+    from anydepth.cli import build_app
 
     lines: list[str] = []
-    for words, command in _verbs(typer.main.get_command(app)):
+    for words, command in _verbs(typer.main.get_command(build_app())):
         lines += [
             "",
             f"## {' '.join(words)}",

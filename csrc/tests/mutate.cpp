@@ -99,7 +99,7 @@ bool open_and_run(const Bytes& bytes, bool in_pieces, uint32_t piece) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 80 || size > 1 << 20) return 0;
   Bytes bytes(data + 1, data + size);
-  std::memcpy(bytes.data(), "ANYDEPTH\2\0\0\0", 12);
+  std::memcpy(bytes.data(), "ANYDEPTH\3\0\0\0", 12);
   correct_checksums(bytes);
   open_and_run(bytes, data[0] & 1, 1u + (data[0] >> 1) * 37u);
   return 0;

@@ -23,7 +23,7 @@ import typer
 import yaml
 from markdown_it import MarkdownIt
 
-from anydepth.cli import app
+from anydepth.cli import build_app
 from anydepth.config import Recipe
 from anydepth.config.reading import read_recipe
 from anydepth.engines.native import library
@@ -31,7 +31,7 @@ from anydepth.engines.native import library
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
-CLI = typer.main.get_command(app)
+CLI = typer.main.get_command(build_app())
 LANGUAGES = {"", "bash", "console", "python", "text", "yaml"}
 RUN = {"bash", "python"}
 OTHER_OPTIONS = {

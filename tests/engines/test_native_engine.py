@@ -46,11 +46,14 @@ def toy(toy_run):
 
 
 def quantized(model: Transformer) -> Transformer:
-    """The model with the weights that the core has: int8 matrices and half-precision embeddings."""
+    """The model with the weights that the core has: int8 matrices, and embeddings in 16 bits."""
     with torch.no_grad():
         tables = {id(table.weight) for table in model.tables}
         for name, weight in model.named_parameters():
-            if id(weight) in tables and "positions" not in name and "types" not in name:
+            if weight is model.output.weight:
+                step = (weight.abs().amax(dim=1, keepdim=True) / 127 / 254).clamp_min(1e-30)
+                weight.copy_((weight / step).round() * step)
+            elif id(weight) in tables and "positions" not in name and "types" not in name:
                 weight.copy_(weight.half().float())
             elif weight.ndim == 2 and "embedding" not in name:
                 scale = (weight.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-30)

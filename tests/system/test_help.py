@@ -11,18 +11,18 @@ import pytest
 import typer
 from conftest import python
 
-from anydepth.cli import VERBS, app
+from anydepth.cli import VERBS, build_app
 from anydepth.cli.options import ENGINE_NAMES
 from anydepth.engines.auto import ENGINES
 
-EXAMPLES = [(verb.__name__, example) for verbs in VERBS.values() for verb, example in verbs.items()]
+EXAMPLES = [(verb, example) for verbs in VERBS.values() for verb, example in verbs.items()]
 
 
 @pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=[verb for verb, _ in EXAMPLES])
 def test_every_example_can_be_parsed_and_is_in_the_help(here, verb, example):
     words = shlex.split(re.split("[<>]", example)[0])
     assert words[:2] == ["anydepth", verb]
-    typer.main.get_command(app).commands[verb].make_context(verb, words[2:])  # refuses what it does not know
+    typer.main.get_command(build_app()).commands[verb].make_context(verb, words[2:])  # refuses what it does not know
     said = " ".join(here(verb, "--help").stdout.decode().split())
     assert f"Example: {' '.join(shlex.split(example, posix=False))}" in said
 
@@ -32,7 +32,7 @@ def test_help_lists_every_verb_under_a_heading(here):
     for heading, verbs in VERBS.items():
         assert f" {heading} " in said
         for verb in verbs:
-            assert f" {verb.__name__} " in said
+            assert f" {verb} " in said
 
 
 def completed(typed: str) -> list[str]:

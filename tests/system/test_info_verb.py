@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
 from anydepth.artifact.folder import LanguagePair
-from anydepth.cli import app
+from anydepth.cli import build_app
 from anydepth.cli.info import translator_facts
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
@@ -23,6 +23,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.sweep import remember, sweep
+from anydepth.export.runtime import build_runtime_file
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.selectors import calibration
@@ -34,7 +35,7 @@ SIZES: dict[str, Any] = {"width": 16, "heads": 2, "ffn": 32, "max_length": 64}
 
 
 def shown(model: Path, *options: str) -> str:
-    done = CliRunner().invoke(app, ["info", str(model), *options], catch_exceptions=False)
+    done = CliRunner().invoke(build_app(), ["info", str(model), *options], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
@@ -80,6 +81,20 @@ def test_what_a_model_is(toy_run: Path) -> None:
         [depth, f"{translator.parameters(depth):,}", f"{translator.bytes(depth) / 1e6:.1f}"]
         for depth in ("1-1", "1-2", "2-1", "2-2")
     ]
+
+
+def test_a_model_file(copy: Path, tmp_path: Path) -> None:
+    file, translator = tmp_path / "toy.anydepth", Translator.load(copy, engine="native")
+    file.write_bytes(build_runtime_file(translator))
+    rows = read_rows(shown(file))
+    assert rows["model"] == str(file)
+    assert rows["languages"] == read_rows(shown(copy))["languages"]
+    assert "parameters" not in rows
+    facts, whole = (json.loads(shown(path, "--json")) for path in (file, copy))
+    assert [one["depth"] for one in facts["depths"]] == [one["depth"] for one in whole["depths"]]
+    sizes = [one["bytes"] for one in facts["depths"]]
+    assert sizes[0] == min(sizes)
+    assert sizes[-1] == max(sizes) < facts["bytes_in_memory"] < facts["bytes_on_disk"] == file.stat().st_size
 
 
 def test_json_has_the_same(toy_run: Path) -> None:

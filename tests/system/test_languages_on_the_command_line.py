@@ -8,7 +8,7 @@ import pytest
 from conftest import anydepth, assert_one_line, toy_pairs
 from typer.testing import CliRunner
 
-from anydepth.cli import app
+from anydepth.cli import build_app
 from anydepth.infer.translator import Translator
 
 PAIRS = toy_pairs(10, 6)
@@ -30,7 +30,7 @@ def model(two_targets_run: Path, tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    done = CliRunner().invoke(build_app(), [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 

@@ -39,7 +39,7 @@ from anydepth.artifact.folder import (
 from anydepth.artifact.model_file import Kind, ModelFile, is_model_file
 from anydepth.config import ModelConfig
 from anydepth.data.tokenizer import Tokenizer
-from anydepth.depth import DepthMenu
+from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.device import apply_torch_threads, choose_device, runs_on_cpu
 from anydepth.errors import UserError
 from anydepth.files import atomic_folder, file_sha256, write_atomically
@@ -84,6 +84,14 @@ class FileWeights:
 
     def __init__(self, file: ModelFile, config: ModelConfig) -> None:
         self.file, self.config = file, config
+
+    def bytes(self, sub: SubNetwork) -> int:
+        """Of the sections of weights that a sub-network runs."""
+        core = self.file.header["core"]
+        used = {(Kind.EMBEDDINGS, 0), (Kind.OUTPUT, 0)}
+        used |= {(Kind.ENCODER_LAYER, core["encoder"][layer]) for layer in sub.encoder}
+        used |= {(Kind.DECODER_LAYER, core["decoder"][layer]) for layer in sub.decoder}
+        return sum(place.size for place in self.file.places if (place.kind, place.index) in used)
 
     @property
     def model(self) -> "Transformer":
@@ -183,6 +191,8 @@ class LoadedModel:
 
     def bytes(self, depth: str | None = None) -> int:
         """How much memory those take."""
+        if isinstance(self.weights, FileWeights):
+            return self.weights.bytes(self.menu[depth].subnetwork)
         return sum(p.numel() * p.element_size() for p in self.model.used_parameters(self.menu[depth].subnetwork))
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 from anydepth.errors import UserError
 
 SUFFIX = ".anydepth"
-MAGIC, VERSION = b"ANYDEPTH", 2
+MAGIC, VERSION = b"ANYDEPTH", 3
 LINE = 64  # bytes that everything is aligned to
 PREAMBLE, ENTRY = struct.Struct("<8sIIQQI28x"), struct.Struct("<IIQQI4x")
 CHECKED_FROM = 16  # the header's checksum covers it from here on

@@ -5,48 +5,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 from anydepth import __version__
-from anydepth.cli.bench import bench
-from anydepth.cli.calibrate import calibrate
-from anydepth.cli.classify import classify
-from anydepth.cli.compare import compare
-from anydepth.cli.data import data
-from anydepth.cli.depths import depths
-from anydepth.cli.distill import distill
-from anydepth.cli.doctor import doctor
-from anydepth.cli.evaluate import evaluate
-from anydepth.cli.explain import explain
-from anydepth.cli.export import export
-from anydepth.cli.info import info
-from anydepth.cli.maps import maps
-from anydepth.cli.options import stderr
-from anydepth.cli.oracle import oracle
-from anydepth.cli.perplexity import perplexity
-from anydepth.cli.plot import plot
-from anydepth.cli.schema import schema
-from anydepth.cli.select import select
-from anydepth.cli.serve import serve
-from anydepth.cli.shortlist import shortlist
-from anydepth.cli.sweep import sweep
-from anydepth.cli.train import train
-from anydepth.cli.translate import translate
-from anydepth.cli.word_depths import word_depths_app
 from anydepth.errors import UserError
-from anydepth.progress import show_progress
+from anydepth.progress import show_progress, stderr_console
 
-app = typer.Typer(
-    add_completion=True,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
-)
 SECONDS_TO_BE_ENDED = 5
 FLAGS = {  # of the keyword arguments that messages of the library name
     **{name: name for name in ("archive", "device", "engine", "exits", "lambdas", "out", "quantize", "scales")},
@@ -58,47 +27,66 @@ FLAGS = {  # of the keyword arguments that messages of the library name
 KEYWORDS = re.compile(rf'\b({"|".join(FLAGS)})=(?:True|…|"([^"]*)")')
 OUT_OF_MEMORY = "out of memory: use a smaller batch (--batch-size, train.batch_tokens) or a smaller model"
 
-# In the order of --help: under each heading the verbs, each with an example.
-VERBS: dict[str, dict[Callable[..., None], str]] = {
+# In the order of --help: under each heading the verbs, each with an example. A verb is the function of its name in the
+# file of its name.
+VERBS: dict[str, dict[str, str]] = {
     "Use a model": {
-        translate: "anydepth translate --depth 6-1 < in.txt > out.txt",
-        serve: "anydepth serve runs/mine --port 8080 --workers 2",
-        export: "anydepth export runs/mine --depth 6-2 --to ctranslate2 --quantize int8 --out exported",
-        classify: "anydepth classify runs/reviews < texts.txt > labels.tsv",
-        explain: 'anydepth explain runs/reviews "a truly terrible thriller" --html words.html',
-        shortlist: "anydepth shortlist runs/mine --source data/train.fr --target data/train.en",
-        info: "anydepth info runs/mine",
-        doctor: "anydepth doctor",
+        "translate": "anydepth translate --depth 6-1 < in.txt > out.txt",
+        "serve": "anydepth serve runs/mine --port 8080 --workers 2",
+        "export": "anydepth export runs/mine --depth 6-2 --to ctranslate2 --quantize int8 --out exported",
+        "classify": "anydepth classify runs/reviews < texts.txt > labels.tsv",
+        "explain": 'anydepth explain runs/reviews "a truly terrible thriller" --html words.html',
+        "shortlist": "anydepth shortlist runs/mine --source data/train.fr --target data/train.en",
+        "info": "anydepth info runs/mine",
+        "doctor": "anydepth doctor",
     },
     "Train one": {
-        data: "anydepth data tatoeba-en-fr data",
-        train: "anydepth train recipes/quickstart.yaml --out runs/mine --set train.steps=5000",
-        distill: "anydepth distill runs/teacher --source data/train.fr --out data/distilled",
-        select: "anydepth select runs/mine --source more.fr --reference more.en",
-        plot: "anydepth plot runs/mine --out plots",
+        "data": "anydepth data tatoeba-en-fr data",
+        "train": "anydepth train recipes/quickstart.yaml --out runs/mine --set train.steps=5000",
+        "distill": "anydepth distill runs/teacher --source data/train.fr --out data/distilled",
+        "select": "anydepth select runs/mine --source more.fr --reference more.en",
+        "plot": "anydepth plot runs/mine --out plots",
     },
     "Measure": {
-        sweep: "anydepth sweep runs/mine --source test.fr --reference test.en --out report",
-        calibrate: "anydepth calibrate runs/mine --source test.fr --reference test.en",
-        bench: "anydepth bench runs/mine --depth 6-6 --depth 6-1",
-        compare: "anydepth compare plain=runs/a,runs/b tied=runs/c,runs/d --source test.fr --reference test.en",
-        oracle: "anydepth oracle runs/mine --source test.fr --reference test.en --out report",
-        evaluate: "anydepth evaluate runs/reviews --test test.tsv --out report",
-        perplexity: "anydepth perplexity runs/encoder --text test.txt",
+        "sweep": "anydepth sweep runs/mine --source test.fr --reference test.en --out report",
+        "calibrate": "anydepth calibrate runs/mine --source test.fr --reference test.en",
+        "bench": "anydepth bench runs/mine --depth 6-6 --depth 6-1",
+        "compare": "anydepth compare plain=runs/a,runs/b tied=runs/c,runs/d --source test.fr --reference test.en",
+        "oracle": "anydepth oracle runs/mine --source test.fr --reference test.en --out report",
+        "evaluate": "anydepth evaluate runs/reviews --test test.tsv --out report",
+        "perplexity": "anydepth perplexity runs/encoder --text test.txt",
     },
     "Look things up": {
-        depths: "anydepth depths 12 --strategy all",
-        maps: "anydepth maps 6 2",
-        schema: "anydepth schema > recipe.schema.json",
+        "depths": "anydepth depths 12 --strategy all",
+        "maps": "anydepth maps 6 2",
+        "schema": "anydepth schema > recipe.schema.json",
     },
 }
-for heading, verbs in VERBS.items():
-    for verb, example in verbs.items():
-        app.command(rich_help_panel=heading, epilog=f"**Example:** `{example}`")(verb)
-app.add_typer(word_depths_app, name="word-depths", rich_help_panel="Look things up")
+GROUP, GROUP_HEADING = "word-depths", "Look things up"  # verbs of its own
 
 
-@app.callback(invoke_without_command=True)
+def build_app(only: str | None = None) -> typer.Typer:
+    """The command line with all verbs, or with this one: that imports less, and a start is sooner."""
+    app = typer.Typer(
+        add_completion=True,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        help="Train one Transformer, run it at any depth. A depth is written encoder-decoder: **6-2**.",
+    )
+    app.callback(invoke_without_command=True)(_version)
+    for heading, verbs in VERBS.items():
+        for name, example in verbs.items():
+            if only in (None, name):
+                verb = getattr(import_module(f"{__name__}.{name}"), name)
+                app.command(rich_help_panel=heading, epilog=f"**Example:** `{example}`")(verb)
+    if only in (None, GROUP):
+        from anydepth.cli.word_depths import word_depths_app
+
+        app.add_typer(word_depths_app, name=GROUP, rich_help_panel=GROUP_HEADING)
+    return app
+
+
 def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
@@ -111,8 +99,12 @@ def main() -> None:
     # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
     # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    show_progress(stderr)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # there are none, and looking for them takes a while
+    show_progress()
+    asked = sys.argv[1] if len(sys.argv) > 1 else None
+    known = asked in (GROUP, "--version") or any(asked in verbs for verbs in VERBS.values())
     with one_line_errors():
+        app = build_app(asked if known else None)
         code = typer.main.get_command(app).main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -128,7 +120,7 @@ def one_line_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as with `| head`
         sys.exit(141)
     except KeyboardInterrupt:
-        stderr.print("interrupted")
+        stderr_console().print("interrupted")
         sys.exit(130)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -160,5 +152,5 @@ def _fail(message: str, said_by_all: bool = False) -> NoReturn:
     rank = os.environ.get("RANK", "0") if together else "0"
     if together and said_by_all and os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(SECONDS_TO_BE_ENDED)
-    stderr.print(f"anydepth: {'' if rank == '0' else f'process {rank}: '}{' '.join(message.split())}")
+    stderr_console().print(f"anydepth: {'' if rank == '0' else f'process {rank}: '}{' '.join(message.split())}")
     sys.exit(2)

@@ -1,8 +1,9 @@
-"""`anydepth info`: what is in a model folder."""
+"""`anydepth info`: what is in a model folder or file."""
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,10 +44,10 @@ def info(
 def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
     from anydepth.selectors.calibration import of_machine
 
-    config, menu, folder = loaded.model.config, loaded.menu, loaded.folder
+    config, menu, folder = loaded.config, loaded.menu, loaded.folder
     views = _views(loaded)
     return {
-        "folder": str(folder),
+        "folder": str(_file(loaded) or folder),
         "languages": list(loaded.languages) if loaded.kind == "translator" else [loaded.languages[0]],
         "pairs": {
             one.pair: {"default_depth": one.menu.default.name, "measured_on": one.menu.measured_on}
@@ -84,7 +85,7 @@ def _depth(loaded: "LoadedModel", name: str) -> dict[str, Any]:
         "decoder": _numbered(entry.subnetwork.decoder),
         "weighted": entry.subnetwork.is_weighted,
         "by_word": entry.subnetwork.by_word,
-        "parameters": loaded.parameters(name),
+        "parameters": None if _file(loaded) else loaded.parameters(name),
         "bytes": loaded.bytes(name),
         "bleu": entry.quality.get("bleu"),
         "chrf": entry.quality.get("chrf"),
@@ -116,6 +117,7 @@ def _depths(facts: dict[str, Any]) -> "Table":
     }
     unused = set() if facts["pairs"] else {"pair"}
     unused |= set() if _translates(facts) else {"BLEU", "chrF", "ms/sentence"}
+    unused |= set() if facts["parameters"] is not None else {"parameters"}
     unused |= set() if any(map(_is_chosen, facts["depths"])) else {"layers"}
     return _table({title: show for title, show in columns.items() if title not in unused}, facts["depths"])
 
@@ -299,7 +301,20 @@ def _classifier_measured(on: dict[str, Any]) -> str:
     return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in on.items())
 
 
-def _sizes(loaded: "LoadedModel") -> dict[str, int]:
+def _file(loaded: "LoadedModel") -> Path | None:
+    """The model file, if it is one: that says nothing of parameters."""
+    from anydepth.artifact.model import FileWeights
+
+    return loaded.weights.file.path if isinstance(loaded.weights, FileWeights) else None
+
+
+def _sizes(loaded: "LoadedModel") -> dict[str, int | None]:
+    from anydepth.artifact.model import FileWeights
+
+    if isinstance(loaded.weights, FileWeights):
+        file = loaded.weights.file
+        in_memory = sum(place.size for place in file.places)
+        return {"parameters": None, "bytes_in_memory": in_memory, "bytes_on_disk": file.path.stat().st_size}
     parameters, folder = list(loaded.model.parameters()), loaded.folder
     return {
         "parameters": sum(one.numel() for one in parameters),
@@ -310,7 +325,7 @@ def _sizes(loaded: "LoadedModel") -> dict[str, int]:
 
 def _size_rows(facts: dict[str, Any]) -> dict[str, str]:
     return {
-        "parameters": f"{facts['parameters']:,}, each counted once",
+        **({} if facts["parameters"] is None else {"parameters": f"{facts['parameters']:,}, each counted once"}),
         "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
         "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
     }

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from anydepth.artifact import bundled_model
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from anydepth.infer.runner import Runner
     from anydepth.infer.translator import Translator
 
+    stderr: Console  # made when it is asked for
+
 ENGINE_NAMES = ("auto", "native", "ctranslate2", "torch")  # as in engines/auto.py, which takes a second to import
-stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 ModelArgument = Annotated[
     Path, typer.Argument(help="A model folder, or the folder of a finished run.", show_default=False)
@@ -117,6 +119,14 @@ WorkersOption = Annotated[
 PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 
 
+def __getattr__(name: str) -> object:
+    if name == "stderr":
+        from anydepth.progress import stderr_console
+
+        return stderr_console()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def complete_depths(context: typer.Context) -> list[str]:
     """For completion: the depths of the model that has been typed, read without loading anything."""
     try:
@@ -188,8 +198,10 @@ def make_report_folder(folder: Path, mark: str, kind: str) -> None:
         raise UserError(f"cannot write the report to {folder}: {error.strerror}; give another folder") from error
 
 
-def results() -> Console:
+def results() -> "Console":
     """Standard output, for tables."""
+    from rich.console import Console
+
     return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
 
 

@@ -27,9 +27,9 @@ from anydepth.cli.options import (
     To,
     UseShortlist,
     complete_depths,
-    stderr,
 )
 from anydepth.errors import UserError
+from anydepth.progress import stderr_console
 
 if TYPE_CHECKING:
     from anydepth.infer.options import Depth
@@ -110,7 +110,7 @@ def translate(
         batch_size=together if budget is not None or _is_large(sys.stdin.buffer) else 1,  # a budget: as calibrated
     ).between()
     if speculate and together > 1:
-        stderr.print(
+        stderr_console().print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
             "sentence sooner"
         )

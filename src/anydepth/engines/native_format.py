@@ -1,4 +1,4 @@
-"""A model as the core runs it: int8 matrices with a scale for each output, half-precision embeddings, the rest floats.
+"""A model as the core runs it: int8 matrices with a scale for each output, embeddings in 16 bits, the rest floats.
 
 `packed` gives a model file (artifact/model_file.py). All arrays of a section begin at a multiple of 64 bytes, in the
 order in which csrc/model.cpp reads them; the header says what is there. Only packing needs PyTorch.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anydepth.model.stack import Stack
 
 TILE, QUAD = 16, 4  # outputs, and inputs of each, that lie together in a packed matrix
+REMAINDERS = 254
 Array = NDArray[Any]
 
 
@@ -85,9 +86,10 @@ def _pattern(stack: "Stack") -> list[int]:
 
 
 def _embeddings(model: "Transformer") -> Iterator[Array]:
-    yield _half(model.source_embedding.weight)
-    if model.source_embedding is not model.target_embedding:
-        yield _half(model.target_embedding.weight)
+    """Tables that are the output matrix are not stored twice."""
+    for table in dict.fromkeys((model.source_embedding, model.target_embedding)):
+        if table.weight is not model.output.weight:
+            yield _half(table.weight)
     positions = model.positions_pd if model.positions is None else model.positions.weight
     if model.types is not None:
         positions = positions + model.types.weight[0]
@@ -108,8 +110,7 @@ def _embeddings(model: "Transformer") -> Iterator[Array]:
 
 def _output(model: "Transformer") -> Iterator[Array]:
     yield from _matrix(model.output.weight, None)
-    if model.output.weight is not model.target_embedding.weight:
-        yield _half(model.output.weight)
+    yield _remainders(model.output.weight)
 
 
 def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:
@@ -140,17 +141,29 @@ def _norm(norm: Any) -> Iterator[Array]:
 
 def _matrix(weight: "Tensor", bias: "Tensor | None") -> Iterator[Array]:
     """Symmetric: the largest of each output's weights is 127 times its scale. Scales, sums, bias and tiles."""
-    values = _floats(weight)
-    scales = np.abs(values).max(axis=1) / np.float32(127)
-    safe = np.where(scales > 0, scales, np.float32(1))
-    whole = np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
-    outputs = len(values)
+    scales, whole = _quantized(_floats(weight))
+    outputs = len(whole)
     yield _padded(scales, TILE)
     yield _padded(whole.sum(axis=1, dtype=np.int64).astype(np.float32) * scales, TILE)
     yield _padded(np.zeros(outputs, np.float32) if bias is None else _floats(bias), TILE)
     square = _padded(_padded(whole, QUAD).T, TILE).T  # inputs to a multiple of QUAD, outputs to one of TILE
     blocks, quads = len(square) // TILE, square.shape[1] // QUAD
     yield square.reshape(blocks, TILE, quads, QUAD).transpose(0, 2, 1, 3)
+
+
+def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    scales = np.abs(values).max(axis=1) / np.float32(127)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    return scales, np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
+
+
+def _remainders(weight: "Tensor") -> NDArray[np.int8]:
+    """What int8 leaves of each weight, in 1/254 of its step: with both, a weight has 16 bits."""
+    values = _floats(weight)
+    scales, whole = _quantized(values)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    left = values.astype(np.float64) / safe[:, None] - whole
+    return np.clip(np.rint(left * REMAINDERS), -127, 127).astype(np.int8)
 
 
 def _padded(values: Array, multiple: int) -> Array:

@@ -6,11 +6,10 @@ packed.anydepth    in the model folder or, where that is read-only, <checksum>.a
 """
 
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_path
 
 from anydepth.artifact.model import FileWeights, LoadedModel
 from anydepth.artifact.model_file import ModelFile
@@ -21,7 +20,7 @@ from anydepth.files import file_sha256, write_atomically
 
 log = logging.getLogger(__name__)
 NAME, SHORTLIST = "packed.anydepth", "shortlist.safetensors"
-PACKING = 1  # of native_format.py: a higher number where the same weights are packed to other bytes
+PACKING = 2  # of native_format.py: a higher number where the same weights are packed to other bytes
 
 
 def native_model(loaded: LoadedModel) -> NativeModel:
@@ -32,18 +31,24 @@ def native_model(loaded: LoadedModel) -> NativeModel:
     if loaded.folder is None or loaded.checksum is None:
         return NativeModel(_pack(loaded))
     made_of = _made_of(loaded.folder, loaded.checksum)
-    places = [loaded.folder / NAME, user_cache_path("anydepth") / "packed" / f"{loaded.checksum[:32]}.anydepth"]
-    for path in places:
+    for path in _places(loaded.folder, loaded.checksum):
         if _fits(path, made_of):
             with suppress(UserError):  # it is damaged
                 return NativeModel(path)
     data = _pack(loaded, {"made_of": made_of})
-    for path in places:
+    for path in _places(loaded.folder, loaded.checksum):
         with suppress(OSError):
             write_atomically(path, data)
             log.debug("the packed form of the model is %s", path)
             return NativeModel(path)
     return NativeModel(data)
+
+
+def _places(folder: Path, checksum: str) -> Iterator[Path]:
+    yield folder / NAME
+    from platformdirs import user_cache_path  # rarely needed
+
+    yield user_cache_path("anydepth") / "packed" / f"{checksum[:32]}.anydepth"
 
 
 def _pack(loaded: LoadedModel, header: dict[str, Any] | None = None) -> bytes:
