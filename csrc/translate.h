@@ -2,11 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mutex.h"
 #include "search.h"
 #include "tokenizer.h"
 
@@ -74,7 +74,7 @@ class TextModel {
   int max_length_ = 0;
   std::vector<MenuEntry> menu_;
   std::vector<LanguagePair> pairs_;
-  std::mutex making_;
+  Mutex making_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 

@@ -1,0 +1,84 @@
+// Runs the model, so that the page never waits: streams its file into the core, and translates sentence by sentence.
+import { Core } from "./core.js";
+import { halves, split } from "./sentences.js";
+
+const CACHE = "anydepth-model";
+let core, current = 0;
+
+onmessage = ({ data }) => {
+  if (data.kind === "open") open(data).catch(error => postMessage({ kind: "failed", message: error.message }));
+  if (data.kind === "translate") translate(data).catch(error => postMessage({ kind: "error", id: data.id, message: error.message }));
+  if (data.kind === "cancel") current = data.id;
+};
+
+async function open({ program, model, size }) {
+  core = await Core.load(await (await fetched(program)).arrayBuffer());
+  const response = await modelResponse(model);
+  const reader = response.body.getReader();
+  let received = 0, known = 0;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    core.append(value);
+    received += value.length;
+    const ready = core.readyDepths();
+    postMessage({ kind: "arrived", received, size, ready: ready.length === known ? null : ready });
+    known = ready.length;
+  }
+  if (!core.isComplete) throw new Error("the model did not arrive completely: reload the page to try again");
+  postMessage({ kind: "complete", received, ready: core.readyDepths() });
+}
+
+async function fetched(address) {
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`${address} could not be loaded (${response.status})`);
+  return response;
+}
+
+// Kept in the browser, so that it is there without a network. A browser may refuse, and keeps none on plain http.
+async function modelResponse(address) {
+  const cache = await globalThis.caches?.open(CACHE).catch(() => null);
+  const kept = await cache?.match(address);
+  if (kept) return kept;
+  const response = await fetched(address);
+  if (cache) keep(cache, address, response.clone()).catch(() => null);
+  return response;
+}
+
+async function keep(cache, address, response) {
+  await cache.put(address, response);
+  for (const request of await cache.keys())  // earlier versions of it
+    if (request.url !== new URL(address, location.href).href) await cache.delete(request);
+  postMessage({ kind: "kept" });
+}
+
+// A task of its own after each sentence, so that a newer request is seen.
+const pause = () => new Promise(done => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = done;
+  port2.postMessage(null);
+});
+
+async function translate({ id, text, depth, pair, language }) {
+  current = id;
+  let milliseconds = 0, sentences = 0;
+  for (const piece of split(text, language)) {
+    const began = performance.now();
+    const output = piece.text ? translateOne(piece.text, depth, pair) : "";
+    if (piece.text) sentences++;
+    milliseconds += performance.now() - began;
+    postMessage({ kind: "sentence", id, text: piece.before + output + piece.after });
+    await pause();
+    if (current !== id) return postMessage({ kind: "canceled", id });
+  }
+  postMessage({ kind: "done", id, milliseconds, sentences });
+}
+
+function translateOne(text, depth, pair) {
+  try {
+    return core.translate(text, depth, pair)[0];
+  } catch (error) {
+    if (!error.isTooLong || text.length < 2) throw error;
+    return halves(text).map(half => translateOne(half, depth, pair)).join(" ");
+  }
+}
