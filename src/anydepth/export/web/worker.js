@@ -2,7 +2,9 @@
 import { Core } from "./core.js";
 import { halves, split } from "./sentences.js";
 
-const CACHE = "anydepth-model";
+const CACHE = `anydepth-model ${new URL(".", location.href).pathname}`;  // other sites may have the same origin
+const REMEMBERED = 2000;  // sentences
+const memory = new Map();
 let core, current = 0;
 
 onmessage = ({ data }) => {
@@ -63,15 +65,26 @@ async function translate({ id, text, depth, pair, language }) {
   current = id;
   let milliseconds = 0, sentences = 0;
   for (const piece of split(text, language)) {
-    const began = performance.now();
-    const output = piece.text ? translateOne(piece.text, depth, pair) : "";
+    const found = piece.text ? remembered(piece.text, depth, pair) : { output: "", milliseconds: 0, isNew: false };
     if (piece.text) sentences++;
-    milliseconds += performance.now() - began;
-    postMessage({ kind: "sentence", id, text: piece.before + output + piece.after });
+    milliseconds += found.milliseconds;
+    postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
+    if (!found.isNew) continue;
     await pause();
     if (current !== id) return postMessage({ kind: "canceled", id });
   }
   postMessage({ kind: "done", id, milliseconds, sentences });
+}
+
+// At each key all sentences but one are as they were.
+function remembered(text, depth, pair) {
+  const key = JSON.stringify([pair, depth, text]), known = memory.get(key);
+  if (known) return { ...known, isNew: false };
+  const began = performance.now(), output = translateOne(text, depth, pair);
+  const found = { output, milliseconds: performance.now() - began };
+  if (memory.size >= REMEMBERED) memory.delete(memory.keys().next().value);
+  memory.set(key, found);
+  return { ...found, isNew: true };
 }
 
 function translateOne(text, depth, pair) {
