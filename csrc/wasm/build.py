@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CSRC = Path(__file__).resolve().parent.parent
-OUT = CSRC.parent / "src" / "anydepth" / "export" / "web" / "anydepth.wasm"
+OUT = CSRC.parent / "src" / "anydepth" / "export" / "page" / "anydepth.wasm"
 RECORD = OUT.with_name("anydepth.wasm.json")
 PATTERNS = ("*.cpp", "*.h", "*.inl", "wasm/*.cpp", "wasm/build.py")
 TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling", "-g0"]
@@ -42,7 +42,7 @@ def _zig(arguments: list[str]) -> None:
 
 def _library() -> list[list[str]]:
     """How the files of the C++ library that exceptions need are compiled."""
-    import ziglang  # type: ignore[import-not-found]
+    import ziglang
 
     lib = Path(ziglang.__file__).parent / "lib"
     abi, unwind = lib / "libcxxabi", lib / "libunwind"

@@ -1,6 +1,7 @@
 """The page that translates in a browser tab: a folder to host anywhere, and the same files for the server.
 
-The page runs the core as WebAssembly (`web/anydepth.wasm`, built by `make wasm`) on the model file that `--to runtime` writes.
+The page runs the core as WebAssembly (`page/anydepth.wasm`, built by `make wasm`) on the model file that
+`--to runtime` writes.
 """
 
 import json
@@ -40,7 +41,7 @@ LANGUAGE_NAMES = Locale("en").languages
 
 def read_page_files() -> dict[str, bytes]:
     """The files of the page, by name."""
-    folder = files("anydepth.export").joinpath("web")
+    folder = files("anydepth.export").joinpath("page")
     return {name: folder.joinpath(name).read_bytes() for name in MEDIA_TYPES}
 
 
@@ -71,17 +72,14 @@ def describe_site(translator: Translator, sample: SampleText, size: int) -> dict
     """As the server describes its model, but with the times of the menu."""
     examples = sample.sources[:EXAMPLES] if sample.in_model else []
     pairs = translator.pairs
-    choices = translator.choices
+    choices = zip(pairs, translator.choices, strict=False)  # of pairs that do not differ there is one choice
     return {
         "kind": "translation",
         "server": False,
         "version": __version__,
         "key_required": False,
         "languages": describe_languages([(pair.source, pair.target) for pair in pairs]),
-        "pairs": {
-            pair.name: _describe_pair(choices[min(i, len(choices) - 1)], pair.source, pair.target, examples)
-            for i, pair in enumerate(pairs)
-        },
+        "pairs": {pair.name: _describe_pair(choice, pair.source, pair.target, examples) for pair, choice in choices},
         "in_tab": describe_in_tab(translator, size),
     }
 

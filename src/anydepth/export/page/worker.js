@@ -13,9 +13,10 @@ onmessage = ({ data }) => {
   if (data.kind === "cancel") current = data.id;
 };
 
-async function open({ program, model, size }) {
+async function open({ program, model, size: given }) {
   core = await Core.load(await (await fetched(program)).arrayBuffer());
   const response = await modelResponse(model);
+  const size = given ?? Number(response.headers.get("Content-Length"));
   const reader = response.body.getReader();
   let received = 0, known = 0;
   for (;;) {
@@ -28,7 +29,7 @@ async function open({ program, model, size }) {
     known = ready.length;
   }
   if (!core.isComplete) throw new Error("the model did not arrive completely: reload the page to try again");
-  postMessage({ kind: "complete", received, ready: core.readyDepths() });
+  postMessage({ kind: "complete", received, size: received, ready: core.readyDepths() });
 }
 
 async function fetched(address) {

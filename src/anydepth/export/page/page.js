@@ -82,7 +82,7 @@ class Tab {
     if (data.kind === "failed") this.fail(data.message);
     if (data.kind === "kept") this.isKept = true;
     if (data.kind === "arrived" || data.kind === "complete") {
-      this.received = data.received;
+      this.received = data.received, this.size = data.size;
       this.isComplete = data.kind === "complete";
       if (data.ready) { this.ready = new Set(data.ready); depths_arrived(); }
     }
@@ -188,10 +188,10 @@ function show_arrival() {
   const tab = state.tab, shown = tab !== null && in_tab();
   $("arrival").hidden = !shown;
   if (!shown) return;
-  const there = state.pair.depths.filter(one => tab.has(one.name)), part = Math.min(1, tab.received / tab.size);
+  const there = state.pair.depths.filter(one => tab.has(one.name)), part = tab.size ? Math.min(1, tab.received / tab.size) : 0;
   $("arrived").value = part;
   $("arrived").hidden = tab.isComplete;
-  const size = `${(tab.size / 1e6).toFixed(1)} MB`;
+  const size = tab.size ? `${(tab.size / 1e6).toFixed(1)} MB` : "its file";
   $("arrival-note").textContent = tab.isComplete
     ? `The model is here (${size}): nothing you type leaves this device` + (tab.isKept || !navigator.onLine ? ", and it works without a network." : ".")
     : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${state.pair.depths.length} depths: ${Math.floor(100 * part)}% of ${size}`
