@@ -104,8 +104,8 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
       ANYDEPTH_UNROLL
       for (int pair = 0; pair < 2; ++pair) {
         const v128_t low = sums[r][2 * pair], high = sums[r][2 * pair + 1];
-        const v128_t all = wasm_i32x4_add(wasm_i32x4_shuffle(low, high, 0, 2, 4, 6), wasm_i32x4_shuffle(low, high, 1, 3, 5, 7));
-        apply_epilogue(w, x, row + r, block * TILE + half * 8 + pair * 4, all, target);
+        const v128_t even = wasm_i32x4_shuffle(low, high, 0, 2, 4, 6), odd = wasm_i32x4_shuffle(low, high, 1, 3, 5, 7);
+        apply_epilogue(w, x, row + r, block * TILE + half * 8 + pair * 4, wasm_i32x4_add(even, odd), target);
       }
     }
   }

@@ -1,10 +1,10 @@
 // Translates lines with the WebAssembly core under Node: node translate.mjs CORE.JS WASM MODEL < jobs.json > answers.json
 // jobs: {"texts": [...], "depths": [...], "pieces": bytes appended at a time, "beam": 1, "rounds": 1}
 import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
 
 const [script, program, model] = process.argv.slice(2);
-const { Core } = await import(pathToFileURL(script));
+// Node takes a file that ends in .js for a script of the old kind.
+const { Core } = await import("data:text/javascript," + encodeURIComponent(readFileSync(script, "utf-8")));
 const job = JSON.parse(readFileSync(0, "utf-8"));
 const core = await Core.load(readFileSync(program));
 const data = readFileSync(model), step = job.pieces ?? data.length, arrivals = [];

@@ -101,7 +101,7 @@ class Tab {
     for (const id of [...this.requests.keys()]) this.end(id, () => {});
     if (state.model.server !== false) return use_server();
     $("arrival").hidden = true;
-    report(new Error(`The model cannot run in this browser: ${message}. It needs WebAssembly with SIMD: Chrome 95, Firefox 100, Safari 16.4 or later.`));
+    report(new Error(`The model cannot be used: ${message}`));
   }
 
   has(depth) { return this.ready.has(depth) || this.ready.has(`${pair_name()}:${depth}`); }
@@ -193,7 +193,7 @@ function show_arrival() {
   $("arrived").hidden = tab.isComplete;
   const size = tab.size ? `${(tab.size / 1e6).toFixed(1)} MB` : "its file";
   $("arrival-note").textContent = tab.isComplete
-    ? `The model is here (${size}): nothing you type leaves this device` + (tab.isKept || !navigator.onLine ? ", and it works without a network." : ".")
+    ? `The model is here (${size}): nothing you type leaves this device` + (tab.isKept ? ", and it works without a network." : ".")
     : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${state.pair.depths.length} depths: ${Math.floor(100 * part)}% of ${size}`
     : `The model is arriving: ${Math.floor(100 * part)}% of ${size}`;
 }
@@ -433,7 +433,7 @@ async function compare() {
     columns.forEach((column, place) => {
       const time = answers[place].milliseconds;
       column.children[1].textContent = time == null ? " has not arrived" : ` ${ms(time)} ms`;
-      column.lastChild.replaceChildren(...marked(answers[place].translatedText, right));
+      column.lastChild.replaceChildren(...(right ? marked(answers[place].translatedText, right) : [answers[place].translatedText]));
     });
   } catch (error) {
     if (error.name !== "AbortError") forget_columns();

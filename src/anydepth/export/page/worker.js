@@ -14,7 +14,12 @@ onmessage = ({ data }) => {
 };
 
 async function open({ program, model, size: given }) {
-  core = await Core.load(await (await fetched(program)).arrayBuffer());
+  try {
+    core = await Core.load(await (await fetched(program)).arrayBuffer());
+  } catch (error) {
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    throw new Error("this browser lacks SIMD or exceptions of WebAssembly: take Chrome 95, Firefox 100, Safari 16.4 or later");
+  }
   const response = await modelResponse(model);
   const size = given ?? Number(response.headers.get("Content-Length"));
   const reader = response.body.getReader();
@@ -42,7 +47,10 @@ async function fetched(address) {
 async function modelResponse(address) {
   const cache = await globalThis.caches?.open(CACHE).catch(() => null);
   const kept = await cache?.match(address);
-  if (kept) return kept;
+  if (kept) {
+    postMessage({ kind: "kept" });
+    return kept;
+  }
   const response = await fetched(address);
   if (cache) keep(cache, address, response.clone()).catch(() => null);
   return response;
