@@ -106,6 +106,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/native_bundled.py
+	$(BIN)/python benchmarks/wasm.py          # needs Node
 # and, with a plain model and a distilled one of your own: benchmarks/best_of_menu.py PLAIN MENU --source F --reference F
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py

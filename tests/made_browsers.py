@@ -1,20 +1,10 @@
 """A real browser for the tests of the page. A test file takes the fixtures by `pytest_plugins`."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-needs_browser = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="there is no Chromium here: install Debian's `chromium` to test the page"
-    ),
-]
+from running_browser import CHROMIUM
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +19,8 @@ def browser() -> Iterator[Any]:
 
 def is_problem(message: Any) -> bool:
     """An answer with an error, or none, is told on the console too, and is none of the page's doing."""
-    return message.type == "error" and not any(
-        known in message.text
-        for known in ("the server responded with a status", "net::ERR_", "An unknown error occurred")
-    )
+    known = ("the server responded with a status", "net::ERR_", "An unknown error occurred")
+    return message.type == "error" and not any(words in message.text for words in known)
 
 
 @pytest.fixture
@@ -61,15 +49,3 @@ def open_page(browser: Any) -> Iterator[Any]:
     for context in contexts:
         context.close()
     assert not problems
-
-
-def expect_text(page: Any, selector: str, text: str) -> None:
-    page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).textContent === text", arg=[selector, text]
-    )
-
-
-def expect_start(page: Any, selector: str, text: str) -> None:
-    page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).textContent.startsWith(text)", arg=[selector, text]
-    )

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from made_browsers import expect_start, expect_text, needs_browser
+from running_browser import expect_start, expect_text, needs_browser
 from running_server import serving
 
 pytest_plugins = ["made_servers", "made_classifiers", "made_browsers"]

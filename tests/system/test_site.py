@@ -5,7 +5,7 @@ import shutil
 import pytest
 from conftest import anydepth, assert_one_line
 from gated_site import GatedSite
-from made_browsers import expect_start, expect_text, needs_browser
+from running_browser import expect_start, expect_text, needs_browser
 
 from anydepth.artifact.model_file import Kind, ModelFile
 
