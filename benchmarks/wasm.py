@@ -1,8 +1,8 @@
-"""The core as WebAssembly under Node against the same core on AVX2: one thread, the bundled model, one sentence at a time.
+"""The core as WebAssembly under Node against the same core on AVX2: one thread, the bundled model, single sentences.
 
 python benchmarks/wasm.py [--rounds 5] [--sentences 100]
 
-CPU time, ratios of interleaved rounds; above 1: WebAssembly is slower. The bar is 5. Translations that differ are listed:
+CPU time, ratios of interleaved rounds; above 1: WebAssembly is slower. Translations that differ are listed:
 WebAssembly has no fused multiply-add, so that a quantized number may differ by one, which decides ties.
 """
 
