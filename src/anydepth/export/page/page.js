@@ -293,7 +293,6 @@ async function refine() {
 function show_count() {
   const count = [...$("text").value].length;
   $("count").textContent = `${count.toLocaleString("en")} ${count === 1 ? "character" : "characters"}`;
-  $("clear").disabled = count === 0;
 }
 
 // -- the grid ---------------------------------------------------------------
