@@ -78,7 +78,7 @@ lint: $(VENV)/.installed-dev
 # A virtual environment of its own: ziglang is large, and nothing else needs it.
 wasm: | $(BIN)/python
 	test -x $(VENV)/zig/bin/python || $(PYTHON) -m venv $(VENV)/zig
-	$(VENV)/zig/bin/pip install --quiet -c constraints.txt ziglang
+	$(VENV)/zig/bin/pip install --quiet ziglang==0.17.0
 	$(VENV)/zig/bin/python csrc/wasm/build.py
 
 docs: $(VENV)/.installed
