@@ -1,6 +1,7 @@
 # make demo    the bundled model translates; then a small one is trained from nothing, and every depth of it measured
 # make check   installs; linters, types and the quick tests: in about a minute
 # make test    those and the slow tests: all there is
+# make wasm    builds the core for the browser, after a change of csrc
 # make docs    builds the site from docs/ into site/
 # make bench   the benchmarks of benchmarks/, side by side with their peers
 PYTHON ?= python3
@@ -17,7 +18,7 @@ COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib 
 PYTEST = $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo check test lint docs bench studies clean
+.PHONY: demo check test lint wasm docs bench studies clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -74,6 +75,12 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A virtual environment of its own: ziglang is large, and nothing else needs it.
+wasm: | $(BIN)/python
+	test -x $(VENV)/zig/bin/python || $(PYTHON) -m venv $(VENV)/zig
+	$(VENV)/zig/bin/pip install --quiet ziglang==0.17.0
+	$(VENV)/zig/bin/python csrc/wasm/build.py
+
 docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -100,6 +107,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/native_bundled.py
 	cmake -S csrc -B build/core && cmake --build build/core && $(BIN)/python benchmarks/runtime.py
+	$(BIN)/python benchmarks/wasm.py          # needs Node
 # and, with a plain model and a distilled one of your own: benchmarks/best_of_menu.py PLAIN MENU --source F --reference F
 	$(BIN)/python benchmarks/budget.py
 	$(BIN)/python benchmarks/every_depth.py

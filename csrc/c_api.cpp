@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <string>
 
+#include "mutex.h"
 #include "search.h"
 #include "translate.h"
 
@@ -17,12 +17,12 @@ using namespace anydepth;
 struct anydepth_model {
   std::unique_ptr<Model> model;
   SpeculationStats stats;
-  std::mutex making, appending;
+  Mutex making, appending;
   std::unique_ptr<TextModel> text_model;
 
   // Made when it is first needed: a model may be used with token ids alone.
   TextModel& text() {
-    const std::lock_guard<std::mutex> lock(making);
+    const Lock lock(making);
     if (!model->has_header()) throw NotYet("the header of the file has not arrived");
     if (!text_model) text_model = std::make_unique<TextModel>(*model);
     return *text_model;
@@ -246,7 +246,7 @@ int anydepth_append(anydepth_model* model, const void* data, size_t size) {
   return guarded([&] {
     check(model != nullptr, "there is no model");
     check(data != nullptr || size == 0, "there is no data");
-    const std::lock_guard<std::mutex> lock(model->appending);
+    const Lock lock(model->appending);
     reading([&] { model->model->append(static_cast<const uint8_t*>(data), size); });
     return ANYDEPTH_OK;
   });

@@ -93,5 +93,6 @@ const Kernels* avx2_kernels();  // null if not compiled, or not supported here
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();
+const Kernels* wasm_kernels();
 
 }  // namespace anydepth

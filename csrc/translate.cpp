@@ -86,7 +86,7 @@ TextModel::TextModel(const Model& model) : model_(model) {
 }
 
 const Tokenizer& TextModel::tokenizer() {
-  const std::lock_guard<std::mutex> lock(making_);
+  const Lock lock(making_);
   if (!tokenizer_) {
     if (!model_.has_base()) throw NotYet("the tokenizer of the file has not arrived");
     if (model_.tokenizer() == nullptr) throw Error("the file has no tokenizer: it takes token ids only");

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mutex.h"
 #include "search.h"
 #include "tokenizer.h"
 
@@ -75,7 +75,7 @@ class TextModel {
   std::vector<MenuEntry> menu_;
   std::string default_;  // a name in the menu, or empty
   std::vector<LanguagePair> pairs_;
-  std::mutex making_;
+  Mutex making_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 

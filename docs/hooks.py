@@ -29,7 +29,7 @@ def describe_module(path: Path) -> str:
 
 
 def describe_core_file(path: Path) -> str:
-    """The comment at the head of a C++ file."""
+    """The comment at the head of a C++ file or a script."""
     lines: list[str] = []
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(("//", "/*", " *")):
@@ -53,6 +53,8 @@ def annotated_tree() -> str:
         files = sorted(path for path in room.glob("*.py") if path.name != "__init__.py")
         lines += ["", f"### `{room.relative_to(PACKAGE)}/`", "", describe_module(room / "__init__.py") + "."]
         lines += _files(files, describe_module)
+    lines += ["", "### `export/page/`", "", "The page: its scripts. `index.html` and `page.css` are the rest."]
+    lines += _files(sorted((PACKAGE / "export" / "page").glob("*.js")), describe_core_file)
     core = sorted(
         path for path in CORE.rglob("*") if path.suffix in {".h", ".cpp", ".inl"} and "tests" not in path.parts
     )

@@ -2,90 +2,45 @@
 
 import json
 import re
-import shutil
 
 import pytest
+from running_browser import expect_start, expect_text, needs_browser
 from running_server import serving
 
-pytest_plugins = ["made_servers", "made_classifiers"]
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="there is no Chromium here: install Debian's `chromium` to test the page"
-    ),
-]
+pytest_plugins = ["made_servers", "made_classifiers", "made_browsers"]
+pytestmark = needs_browser
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def is_problem(message):
-    """An answer with an error is told on the console too, and is none of the page's doing."""
-    return message.type == "error" and "the server responded with a status" not in message.text
+@pytest.fixture(params=["tab", "server"])
+def url(server, request):
+    """The page runs the model in the tab, or asks the server: what it can do is the same."""
+    return f"{server.url}/?on={request.param}"
 
 
 @pytest.fixture
-def open_page(browser):
-    """Opens a page; at the end, nothing may have gone wrong in it, and no other address been asked for."""
-    problems, contexts = [], []
-
-    def open_it(url, **options):
-        context = browser.new_context(**options)
-        context.set_default_timeout(600_000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
-        page.on(
-            "request",
-            lambda request: problems.append(request.url) if not request.url.startswith((url, "data:")) else None,
-        )
-        page.goto(url)
-        page.wait_for_selector("[data-depth], #class-depth option", state="attached")
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert not problems
+def on_server(server):
+    return f"{server.url}/?on=server"
 
 
-def expect_text(page, selector, text):
-    page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).textContent === text", arg=[selector, text]
-    )
-
-
-def test_what_is_typed_is_translated(server, open_page):
-    page = open_page(server.url)
+def test_what_is_typed_is_translated(url, open_page):
+    page = open_page(url)
     assert page.text_content("#text-label") == "French"
     page.locator("#text").press_sequentially("le chat dort.\n\nun chien mange.")
     expect_text(page, "#output", "the cat sleeps.\n\na dog eats.")
-    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-2: ')")
+    expect_start(page, "#ran", "depth 2-2: ")
     page.fill("#text", "")
     expect_text(page, "#output", "")
 
 
-def test_the_grid_chooses_a_depth_by_mouse_and_by_keys(server, open_page):
-    page = open_page(server.url)
+def test_the_grid_chooses_a_depth_by_mouse_and_by_keys(url, open_page):
+    page = open_page(url)
     page.fill("#text", "le chat dort.")
     page.click("[data-depth='1-2']")
-    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 1-2: ')")
+    expect_start(page, "#ran", "depth 1-2: ")
     page.locator("[data-depth='1-2']").press("ArrowDown")
-    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-2: ')")
+    expect_start(page, "#ran", "depth 2-2: ")
     page.locator("[data-depth='2-2']").press("ArrowLeft")
-    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth 2-1: ')")
+    expect_start(page, "#ran", "depth 2-1: ")
     assert page.get_attribute("[data-depth='2-1']", "aria-checked") == "true"
     assert page.evaluate("document.activeElement.dataset.depth") == "2-1"
     assert "92.0" in page.text_content("[data-depth='2-1']")
@@ -105,8 +60,8 @@ def test_a_selector_is_one_more_choice_for_keys_too(server, open_page):
     assert page.locator("[aria-checked='true']").count() == 1
 
 
-def test_nothing_comes_after_the_text_was_cleared(server, open_page):
-    page = open_page(server.url)
+def test_nothing_comes_after_the_text_was_cleared(url, open_page):
+    page = open_page(url)
     page.evaluate("() => { $('text').value = 'le chat dort. '.repeat(100); translate(); }")
     page.evaluate("() => { $('text').value = ''; translate(); }")
     page.wait_for_load_state("networkidle")
@@ -124,32 +79,32 @@ def test_everything_can_be_reached_by_tab(server, open_page):
                 "document.activeElement.id || document.activeElement.dataset.depth || document.activeElement.tagName"
             )
         )
-    assert {"by-bleu", "by-ms", "budget", "2-2", "SELECT"} <= seen
+    assert {"depth-slider", "copy", "clear", "by-bleu", "by-ms", "budget", "2-2", "SELECT"} <= seen
 
 
-def test_the_budget_slider(server, open_page):
-    page = open_page(server.url)
+def test_the_budget_slider(url, open_page):
+    page = open_page(url)
     page.fill("#text", "le chat dort.")
     page.fill("#budget", "99")
     assert re.fullmatch(r"at most [\d.]+ ms per sentence", page.text_content("#budget-value"))
-    page.wait_for_function("() => document.getElementById('ran').textContent.startsWith('depth ')")
+    expect_start(page, "#ran", "depth ")
     page.click("#no-budget")
     assert page.text_content("#budget-value") == "no limit"
     assert page.is_hidden("#no-budget")
 
 
-def test_a_text_too_long_for_the_budget_runs_at_the_fastest_depth(server, open_page):
-    page = open_page(server.url)
+def test_a_text_too_long_for_the_budget_runs_at_the_fastest_depth(on_server, open_page):
+    page = open_page(on_server)
     page.evaluate("() => { for (const one of state.pair.depths) one.ms /= 1000; }")  # as if others were that short
     page.fill("#text", "le chat dort.")
     page.fill("#budget", "0")
+    page.wait_for_function("() => document.getElementById('budget-value').textContent.includes('takes longer')")
     expect_text(page, "#output", "the cat sleeps.")
-    assert "this text takes longer" in page.text_content("#budget-value")
     assert page.text_content("#alert") == ""
 
 
-def test_three_depths_side_by_side(server, open_page):
-    page = open_page(server.url)
+def test_three_depths_side_by_side(url, open_page):
+    page = open_page(url)
     page.fill("#text", "le chat dort.")
     page.wait_for_function("() => document.querySelectorAll('#compare .output')[2].textContent === 'the cat sleeps.'")
     assert page.locator("#compare select").count() == 3
@@ -157,6 +112,56 @@ def test_three_depths_side_by_side(server, open_page):
     assert all(re.fullmatch(r" [\d.]+ ms", one) for one in times)
     marks = page.evaluate("marked('the cat cat sleeps', 'the cat sleeps').map(one => one.outerHTML ?? one).join('')")
     assert marks == "the cat <mark>cat</mark> sleeps"
+
+
+def test_the_slider_chooses_among_depths_worth_their_time(url, open_page):
+    page = open_page(url)
+    page.fill("#text", "le chat dort.")
+    page.fill("#depth-slider", "0")
+    chosen = page.get_attribute("[aria-checked='true']", "data-depth")
+    expect_start(page, "#ran", f"depth {chosen}: ")
+    assert page.text_content("#slider-value").startswith(f"depth {chosen} · 9")
+    page.locator("#depth-slider").press("End")
+    expect_start(page, "#slider-value", "depth 2-2 · 93.0 BLEU")
+    expect_start(page, "#ran", "depth 2-2: ")
+
+
+def test_count_clear_and_copy(url, open_page):
+    page = open_page(url, permissions=["clipboard-read", "clipboard-write"])
+    page.fill("#text", "le chat dort.")
+    assert page.text_content("#count") == "13 characters"
+    expect_text(page, "#output", "the cat sleeps.")
+    page.click("#copy")
+    expect_text(page, "#copy", "copied")
+    assert page.evaluate("() => navigator.clipboard.readText()") == "the cat sleeps."
+    page.click("#clear")
+    expect_text(page, "#output", "")
+    assert page.text_content("#count") == "0 characters"
+    assert page.evaluate("() => document.activeElement.id") == "text"
+
+
+def test_in_the_tab_nothing_of_a_text_is_sent(server, open_page):
+    page = open_page(server.url)
+    expect_start(page, "#arrival-note", "The model is here")
+    sent = []
+    page.on("request", lambda request: sent.append(request.method))
+    page.fill("#text", "le chat dort.")
+    page.wait_for_function("() => document.querySelectorAll('#compare .output')[2].textContent === 'the cat sleeps.'")
+    assert "POST" not in sent
+    page.select_option("#place", "server")
+    page.wait_for_function("() => document.getElementById('ran').textContent.includes('ctranslate2')")
+
+
+def test_a_server_with_keys_keeps_its_model(measured_run, tmp_path, open_page):
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    with serving(measured_run, "--api-keys", keys) as served:
+        assert served.client.get("/model.anydepth").status_code == 404
+        page = open_page(served.url)
+        assert page.is_hidden("#place-choice")
+        page.fill("#key", "secret")
+        page.fill("#text", "le chat dort.")
+        expect_text(page, "#output", "the cat sleeps.")
 
 
 def test_errors_are_shown(server, open_page):
@@ -167,8 +172,8 @@ def test_errors_are_shown(server, open_page):
     page.wait_for_function("() => document.getElementById('alert').textContent.includes('no depth 9-9')")
 
 
-def test_an_error_leaves_no_older_translation_behind(server, open_page):
-    page = open_page(server.url)
+def test_an_error_leaves_no_older_translation_behind(on_server, open_page):
+    page = open_page(on_server)
     page.fill("#text", "le chat dort.")
     page.wait_for_function("() => document.querySelectorAll('#compare .output')[2].textContent === 'the cat sleeps.'")
     page.fill("#text", "le chat dort. " * 2000)

@@ -18,10 +18,10 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="ctranslate2, onnx, anydepth: a model folder, or runtime: one file with every depth, for "
-            "anydepth-run and the runtime package.",
+            help="ctranslate2, onnx, anydepth: a model folder, runtime: one file with every depth, for anydepth-run "
+            "and the runtime package, or web: a page that translates in the browser, with the model.",
             show_default=False,
-            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth", "runtime"],
+            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth", "runtime", "web"],
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for it; with --to runtime, a file.", show_default=False)],
@@ -73,10 +73,11 @@ def export(
     from anydepth.infer.translator import Translator
 
     translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
-    if to == "runtime":
+    if to in ("runtime", "web"):
         if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
             raise UserError("a file for the runtime has every depth and pair in int8: leave out depth, pair, quantize")
-        _export_runtime(translator, out, find_sample(translator.choices[0], model or bundled_model(), source), threads)
+        sample = find_sample(translator.choices[0], model or bundled_model(), source)
+        _export_whole(translator, to, out, sample, threads or cores())
         return
     if pair is not None:
         found = next((one for one in translator.pairs if one.name == pair), None)
@@ -103,14 +104,21 @@ def export(
     stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
-def _export_runtime(translator: "Translator", out: Path, sample: "SampleText", threads: int | None) -> None:
-    from anydepth.device import cores
+def _export_whole(translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int) -> None:
+    """Every depth in one file, alone or with the page that runs it."""
     from anydepth.export.runtime import export_runtime
+    from anydepth.export.web import export_web
 
+    write = export_web if to == "web" else export_runtime
     with stderr.status(f"writing {out}, then translating with it and with the native engine"):
-        count = export_runtime(translator, out, sample, threads or cores())
+        count = write(translator, out, sample, threads)
     print(f"same tokens at each of {len(translator.menu)} depths: {count:,} of {count:,} ({sample.origin})")
-    stderr.print(f"{out}: {out.stat().st_size / 1e6:.1f} MB; run it with anydepth-run, or `anydepth translate {out}`")
+    if to == "web":
+        size = sum(path.stat().st_size for path in out.iterdir())
+        hint = f"host the folder, or try it: python -m http.server --directory {out}"
+    else:
+        size, hint = out.stat().st_size, f"run it with anydepth-run, or `anydepth translate {out}`"
+    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
 
 
 def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:

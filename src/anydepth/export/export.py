@@ -190,7 +190,7 @@ def export(request: ExportRequest, to: str, out: Path, sample: SampleText) -> Ex
         raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
     if request.depth == ALL and to != "anydepth":
         raise UserError(f"{to} has one depth per model: name one, such as {request.translator.menu.deepest.name}")
-    _check_out(out, request.translator)
+    check_out(out, request.translator)
     with atomic_folder(out.resolve()) as folder:
         exported = FORMATS[to](request, folder)
         result = _check_worst_depth(request, exported, sample)
@@ -238,7 +238,7 @@ def _add_our_files(request: ExportRequest, to: str, folder: Path, example: str) 
         (folder / "README.md").write_text(_make_card(record, request.entry, example), "utf-8")
 
 
-def _check_out(out: Path, translator: Translator) -> None:
+def check_out(out: Path, translator: Translator) -> None:
     """Only an earlier export may be replaced, never the model itself."""
     if out.resolve() in (Path.cwd(), *Path.cwd().parents):
         raise UserError(f"{out} is the current folder: choose a new one")

@@ -4,7 +4,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,12 +11,13 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from anydepth import __version__
 from anydepth.errors import UserError
 from anydepth.serve.handlers import AUTO_SOURCE, ClassificationHandler, TranslationHandler
 from anydepth.serve.monitoring import CLIENT_CLOSED, Metrics, MonitoringMiddleware
+from anydepth.serve.page import ModelForTab, add_page
 from anydepth.serve.queue import Queue
 from anydepth.serve.schemas import (
     ApiError,
@@ -42,9 +42,6 @@ Handler = TranslationHandler | ClassificationHandler
 DESCRIPTION = (
     "Translation at any depth. `/translate`, `/languages`, `/detect` and `/health` are those of LibreTranslate, "
     'so that its clients work as they are; `depth` and `budget_ms` are ours. Errors are `{"error": "..."}`.'
-)
-CONTENT_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
 
 
@@ -83,11 +80,14 @@ def make_app(handler: Handler, workers: Workers, settings: ServerSettings) -> Fa
 
 
 def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, settings: ServerSettings) -> None:
-    page = files("anydepth.serve").joinpath("page.html").read_text("utf-8")
+    def describe() -> dict[str, Any]:
+        return handler.describe() | {"version": __version__, "key_required": bool(settings.api_keys)}
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def show_page() -> Response:
-        return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_POLICY})
+    # Where a key is needed, the model is not given away either.
+    in_tab: ModelForTab | None = None
+    if isinstance(handler, TranslationHandler) and not settings.api_keys:
+        in_tab = ModelForTab(handler.translator)
+    add_page(app, describe, in_tab)
 
     @app.get("/health", summary="Whether it is up", tags=["server"])
     async def health() -> dict[str, str]:
@@ -99,7 +99,7 @@ def _add_common_routes(app: FastAPI, handler: Handler, metrics: Metrics, setting
 
     @app.get("/model", summary="Depths with their cost and quality, and limits", tags=["server"])
     async def model() -> dict[str, Any]:
-        return handler.describe() | {"version": __version__, "key_required": bool(settings.api_keys)}
+        return describe()
 
 
 def _add_translation(app: FastAPI, handler: TranslationHandler, settings: ServerSettings) -> None:

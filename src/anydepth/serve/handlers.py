@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from babel import Locale
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from anydepth.artifact.folder import LanguagePair
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
+from anydepth.export.web import EXAMPLES, describe_languages, language_name
 from anydepth.infer.classifier import Classification, Classifier, WordWithDepth
 from anydepth.infer.classifier_budget import rate_depths, time_depths
 from anydepth.infer.translator import Translator
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 AUTO_SOURCE = "auto"
 SHORT = 1_000  # characters: more are split in another thread, as that would hold up other requests
-EXAMPLES = 5
-LANGUAGE_NAMES = Locale("en").languages
 
 
 @dataclass
@@ -160,7 +158,7 @@ class TranslationHandler:
                 raise ApiError(400, f"{_shorten(code)} is not supported")
         fitting = [pair for pair in pairs if pair.target == target and source in (pair.source, AUTO_SOURCE)]
         if not fitting:
-            into, of = (f"{_language_name(code)} ({code})" for code in (target, source))
+            into, of = (f"{language_name(code)} ({code})" for code in (target, source))
             raise ApiError(400, f"{into} is not available as a target language from {of}")
         if len(fitting) > 1 and self.translator.must_choose:
             names = ", ".join(pair.source for pair in fitting)
@@ -227,16 +225,7 @@ class TranslationHandler:
         return [_undetected(next(iter(sources)))]
 
     def languages(self) -> list[dict[str, Any]]:
-        pairs = self.translator.pairs
-        codes = dict.fromkeys(code for pair in pairs for code in (pair.source, pair.target))
-        return [
-            {
-                "code": code,
-                "name": _language_name(code),
-                "targets": [pair.target for pair in pairs if pair.source == code],
-            }
-            for code in codes
-        ]
+        return describe_languages([(pair.source, pair.target) for pair in self.translator.pairs])
 
     def frontend_settings(self) -> dict[str, Any]:
         pair = self.translator.pairs[0]
@@ -247,7 +236,7 @@ class TranslationHandler:
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],
-            "language": {side: {"code": code, "name": _language_name(code)} for side, code in sides.items()},
+            "language": {side: {"code": code, "name": language_name(code)} for side, code in sides.items()},
         }
 
     def describe(self) -> dict[str, Any]:
@@ -361,10 +350,6 @@ def _name_depths(sentences: Sequence[Sentence]) -> str:
 def _undetected(language: str) -> dict[str, Any]:
     """Nothing is detected: it is the only source language of the model."""
     return {"confidence": 0.0, "language": language}
-
-
-def _language_name(code: str) -> str:
-    return str(LANGUAGE_NAMES.get(code.replace("-", "_"), code))
 
 
 def _json_line(**content: Any) -> str:

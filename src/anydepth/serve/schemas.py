@@ -118,7 +118,7 @@ class TextRequest(BaseModel):
 class StreamRequest(TextRequest):
     """The fields of LibreTranslate, and depth and budget_ms."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"q": "Onde fica a estação?", "source": "pt", "target": "en"}})
+    model_config = ConfigDict(json_schema_extra={"example": {"q": "Bom dia!", "source": "pt", "target": "en"}})
 
     q: str = Field(description="A text.")
     source: str = Field(description="Language code, or auto where the model has one source language.")

@@ -1,141 +1,8 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>anydepth</title>
-<link rel="icon" href="data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%232563a8' d='M1 11h4v4H1zm5-5h4v9H6zm5-5h4v14h-4z'/%3E%3C/svg%3E">
-<style>
-:root {
-  --back: #f6f7f9; --card: #fff; --ink: #17202b; --soft: #5a6675; --line: #d5dae1;
-  --accent: #1f5fa8; --accent-ink: #fff; --low: #eef3f9; --high: #6fb1ee; --cell-ink: #0d1b2a;
-  --mark: #ffe08a; --mark-ink: #3b2c00; --bad: #a3261b;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --back: #11161c; --card: #1a212a; --ink: #e8edf3; --soft: #9dabba; --line: #33404e;
-    --accent: #7ab8f5; --accent-ink: #08131f; --low: #223041; --high: #2a6cab; --cell-ink: #f2f7fc;
-    --mark: #6b5310; --mark-ink: #ffefc4; --bad: #ff9b90;
-  }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 1rem; display: grid; gap: 1rem; }
-header { max-width: 68rem; margin: 0 auto; padding: 1rem 1rem 0; display: flex; flex-wrap: wrap; gap: .25rem 1rem; align-items: baseline; }
-h1 { font-size: 1.35rem; margin: 0; letter-spacing: -.01em; }
-h2 { font-size: 1rem; margin: 0 0 .5rem; }
-p { margin: .25rem 0; }
-.soft { color: var(--soft); font-size: .9rem; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; min-width: 0; }
-.two { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
-.three { display: grid; grid-template-columns: repeat(3, 1fr); gap: .75rem; }
-textarea { width: 100%; min-height: 9rem; resize: vertical; font: inherit; color: inherit; background: transparent; border: 1px solid var(--line); border-radius: .4rem; padding: .6rem; }
-.output { white-space: pre-wrap; overflow-wrap: anywhere; min-height: 9rem; padding: .6rem 0; }
-.output.late { opacity: .55; }
-.three .output { min-height: 3rem; }
-button, select, input { font: inherit; color: inherit; }
-button, select { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .25rem .6rem; cursor: pointer; }
-button[aria-pressed=true], button[aria-checked=true].plain { background: var(--accent); border-color: var(--accent); color: var(--accent-ink); }
-:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.row { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; }
-.examples { margin-top: .6rem; }
-.examples button { font-size: .85rem; text-align: left; }
-table.grid { border-collapse: separate; border-spacing: 3px; width: 100%; table-layout: fixed; max-width: 34rem; }
-table.grid th { font-weight: 500; font-size: .8rem; color: var(--soft); }
-table.grid th.side { width: 4.5rem; text-align: right; padding-right: .4rem; }
-.cell { width: 100%; min-height: 2.6rem; border: 2px solid transparent; border-radius: .4rem; color: var(--cell-ink); padding: 0; line-height: 1.15;
-  background: color-mix(in oklab, var(--high) calc(var(--part) * 1%), var(--low)); }
-.cell small { display: block; font-size: .7rem; }
-.cell[aria-checked=true] { border-color: var(--ink); font-weight: 700; }
-.cell.over { background: transparent; border: 2px dashed var(--line); color: var(--soft); font-weight: 400; }
-.ran { outline: 2px dashed var(--accent); outline-offset: 1px; }
-.how { display: grid; grid-template-columns: minmax(0, 34rem) minmax(12rem, 1fr); gap: 1.25rem; }
-input[type=range] { width: 100%; accent-color: var(--accent); }
-mark { background: var(--mark); color: var(--mark-ink); border-radius: .2rem; padding: 0 .1rem; }
-[role=alert] { color: var(--bad); margin: 0; }
-[role=alert]:empty { display: none; }
-.word { border-radius: .25rem; padding: .1rem .15rem; color: var(--cell-ink); background: color-mix(in oklab, var(--high) calc(var(--part) * 1%), var(--low)); }
-.bar { height: .6rem; background: var(--accent); border-radius: .2rem; min-width: 1px; }
-.labels { display: grid; grid-template-columns: max-content 1fr max-content; gap: .3rem .75rem; align-items: center; }
-[hidden] { display: none !important; }
-.narrow { display: none; }
-@media (max-width: 44rem) {
-  .wide { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  .narrow { display: inline; }
-  .two, .three, .how { grid-template-columns: 1fr; }
-  textarea, .two .output { min-height: 6rem; }
-}
-@media (prefers-reduced-motion: no-preference) { .output { transition: opacity .15s; } }
-</style>
-</head>
-<body>
-<header>
-  <h1>anydepth</h1>
-  <span class="soft" id="about">loading the model</span>
-  <label class="soft" id="pair-choice" hidden>Languages <select id="pair"></select></label>
-  <form id="key-choice" hidden><label class="soft">API key <input id="key" type="password" autocomplete="off" size="16"></label></form>
-</header>
-<main>
-  <p role="alert" id="alert"></p>
-  <section class="two" aria-label="Text">
-    <div class="card">
-      <h2><label for="text" id="text-label">Text</label></h2>
-      <textarea id="text" autofocus spellcheck="false"></textarea>
-      <div class="row examples" id="examples" aria-label="Examples"></div>
-    </div>
-    <div class="card">
-      <h2 id="output-title">Translation</h2>
-      <div class="output" id="output" aria-live="polite" aria-labelledby="output-title"></div>
-      <p class="soft" id="ran">&nbsp;</p>
-    </div>
-  </section>
-
-  <section class="card" id="depth-section" aria-labelledby="depth-title" hidden>
-    <div class="how">
-      <div>
-        <div class="row">
-          <h2 id="depth-title" style="margin:0 auto 0 0">Depth</h2>
-          <div class="row" role="group" aria-label="Colour by">
-            <button id="by-bleu" aria-pressed="true">quality</button>
-            <button id="by-ms" aria-pressed="false">time</button>
-          </div>
-        </div>
-        <p class="soft" id="grid-note"></p>
-        <div role="radiogroup" aria-labelledby="depth-title" id="choices">
-          <table class="grid" id="grid" role="presentation"></table>
-          <div class="row" id="others"></div>
-        </div>
-      </div>
-      <div>
-        <h2><label for="budget">Time budget</label></h2>
-        <p class="soft" id="budget-note">Or say how long a sentence may take, and the best depth within it runs.</p>
-        <input id="budget" type="range" min="0" max="100" value="100" aria-describedby="budget-note">
-        <p><output id="budget-value" for="budget">no limit</output></p>
-        <button id="no-budget" hidden>choose the depth myself</button>
-      </div>
-    </div>
-  </section>
-
-  <section class="card" id="compare-section" aria-labelledby="compare-title" hidden>
-    <h2 id="compare-title">Three depths side by side</h2>
-    <p class="soft">Words that are not in the right-hand translation are marked.</p>
-    <div class="three" id="compare"></div>
-  </section>
-
-  <section class="card" id="words-section" aria-labelledby="words-title" hidden>
-    <h2 id="words-title">How deep each word went</h2>
-    <p class="row"><label>Depth <select id="class-depth"></select></label>
-      <label id="scale-label">Deeper or shallower <input id="scale" type="range" min="-2" max="2" step="0.25" value="0"></label>
-      <output id="scale-value" for="scale">as trained</output></p>
-    <div class="output" id="words" aria-live="polite"></div>
-    <p class="soft row" id="legend"></p>
-  </section>
-</main>
-<script>
+// The page: a model in this tab (worker.js), or the server it comes from.
 "use strict";
 const $ = id => document.getElementById(id);
-const state = { model: null, pair: null, depth: null, budget: null, colour: "bleu", waiting: {} };
+const state = { model: null, pair: null, depth: null, budget: null, colour: "bleu", waiting: {}, tab: null };
+const PAUSE = 400;  // ms without a key after which the chosen depth runs, instead of the shallowest
 const ms = value => value == null ? "" : value < 10 ? value.toFixed(1) : Math.round(value).toString();
 
 function element(tag, attributes = {}, ...children) {
@@ -151,9 +18,13 @@ function element(tag, attributes = {}, ...children) {
 
 function stop(slot) { state.waiting[slot]?.abort(); }
 
-async function ask(route, fields, slot) {
+function begin_waiting(slot) {
   stop(slot);
-  const control = state.waiting[slot] = new AbortController();
+  return state.waiting[slot] = new AbortController();
+}
+
+async function ask(route, fields, slot) {
+  const control = begin_waiting(slot);
   const key = $("key").value;
   const answer = await fetch(route, {
     method: "POST", signal: control.signal,
@@ -178,11 +49,166 @@ async function translate() {
   if (!$("text").value.trim()) { stop("main"); output.textContent = ""; $("ran").textContent = "\u00a0"; return; }
   output.classList.add("late");
   try {
-    await show_lines(await begin(), output);
+    const depth = depth_in_tab();
+    if (depth === null) await show_lines(await begin(), output);
+    else if (depth) await show_in_tab(depth, output);
+    else output.classList.remove("late");
   } catch (error) {
     if (error.name !== "AbortError") forget();
     report(error);
   }
+}
+
+// -- in this tab ------------------------------------------------------------
+
+// The model in the worker. One request at a time: a newer one ends those before it.
+class Tab {
+  constructor(about) {
+    this.ready = new Set(), this.received = 0, this.size = about.size, this.isComplete = false, this.isKept = false;
+    this.requests = new Map(), this.last = 0;
+    this.ran = { measured: 0, expected: 0 };  // milliseconds of what ran here, and by the figures of the model
+    this.worker = new Worker("worker.js", { type: "module" });
+    this.worker.onmessage = ({ data }) => this.hear(data);
+    this.worker.onerror = event => { event.preventDefault(); this.fail(event.message || "the browser refused to start it"); };
+    this.worker.postMessage({ kind: "open", program: "anydepth.wasm", model: about.file, size: about.size });
+  }
+
+  hear(data) {
+    const request = this.requests.get(data.id);
+    if (data.kind === "sentence") request?.part(data.text);
+    if (data.kind === "done") this.end(data.id, () => request.resolve(data));
+    if (data.kind === "error") this.end(data.id, () => request.reject(new Error(data.message)));
+    if (data.kind === "canceled") this.end(data.id, () => request.reject(new DOMException("stopped", "AbortError")));
+    if (data.kind === "failed") this.fail(data.message);
+    if (data.kind === "kept") this.isKept = true;
+    if (data.kind === "arrived" || data.kind === "complete") {
+      this.received = data.received, this.size = data.size;
+      this.isComplete = data.kind === "complete";
+      if (data.ready) { this.ready = new Set(data.ready); depths_arrived(); }
+    }
+    show_arrival();
+  }
+
+  end(id, act) {
+    if (!this.requests.has(id)) return;
+    act();
+    this.requests.delete(id);
+  }
+
+  fail(message) {
+    this.worker.terminate();
+    state.tab = null;
+    for (const id of [...this.requests.keys()]) this.end(id, () => {});
+    if (state.model.server !== false) return use_server();
+    $("arrival").hidden = true;
+    report(new Error(`The model cannot be used: ${message}`));
+  }
+
+  has(depth) { return this.ready.has(depth) || this.ready.has(`${pair_name()}:${depth}`); }
+
+  translate(text, depth, part, signal) {
+    const id = ++this.last;
+    return new Promise((resolve, reject) => {
+      for (const earlier of [...this.requests.keys()]) this.end(earlier, () => this.requests.get(earlier).reject(new DOMException("stopped", "AbortError")));
+      this.requests.set(id, { part, resolve, reject });
+      signal.addEventListener("abort", () => {
+        this.worker.postMessage({ kind: "cancel", id: 0 });
+        this.end(id, () => reject(new DOMException("stopped", "AbortError")));
+      });
+      this.worker.postMessage({ kind: "translate", id, text, depth, pair: pair_name(), language: state.pair.source });
+    });
+  }
+}
+
+const pair_name = () => `${state.pair.source}-${state.pair.target}`;
+const layers = one => one.encoder + one.decoder;
+const in_tab = () => state.tab !== null && $("place").value === "tab";
+
+// The depth that runs in this tab: "" if none has arrived yet, and null where the server has to run it.
+function depth_in_tab(isTyping = state.isTyping) {
+  if (!in_tab()) return null;
+  const known = state.pair.depths.filter(one => state.model.in_tab.depths.includes(one.name));
+  const chosen = state.budget == null ? known.find(one => one.name === state.depth) : best_within(known, state.budget);
+  if (!chosen) return state.model.server === false ? "" : null;
+  const ready = known.filter(one => state.tab.has(one.name));
+  if (!ready.length) return "";
+  if (isTyping) return ready.reduce((a, b) => layers(b) < layers(a) ? b : a).name;
+  if (ready.includes(chosen)) return chosen.name;
+  const fitting = ready.filter(one => one.encoder <= chosen.encoder && one.decoder <= chosen.decoder);
+  return (fitting.length ? fitting : ready).reduce((a, b) => layers(b) > layers(a) ? b : a).name;
+}
+
+function best_within(depths, budget) {
+  const usable = depths.filter(one => one.bleu != null);
+  const fast = usable.filter(one => tab_ms(one) <= budget);
+  return fast.length ? fast.reduce((a, b) => b.bleu > a.bleu ? b : a) : usable.reduce((a, b) => tab_ms(b) < tab_ms(a) ? b : a);
+}
+
+// Milliseconds per sentence: the model's figures, or else its layers, times what this device was found to be slower.
+function expected_ms(one) { return one.ms ?? layers(one); }
+function tab_ms(one) {
+  const { measured, expected } = state.tab.ran;
+  return expected ? expected_ms(one) * measured / expected : one.ms;
+}
+const shown_ms = one => in_tab() ? tab_ms(one) : one.ms;
+
+async function run_in_tab(text, depth, slot, part) {
+  const control = begin_waiting(slot);
+  const done = await state.tab.translate(text, depth, part, control.signal);
+  if (done.sentences) {
+    const one = state.pair.depths.find(other => other.name === depth), ran = state.tab.ran;
+    const keep = 0.9;  // older times count less
+    ran.measured = keep * ran.measured + done.milliseconds, ran.expected = keep * ran.expected + done.sentences * expected_ms(one);
+  }
+  return done;
+}
+
+// Long texts appear sentence by sentence; a short one at once, so that nothing flickers at each key.
+async function show_in_tab(depth, output) {
+  let text = "";
+  const done = await run_in_tab($("text").value, depth, "main", part => {
+    text += part;
+    if (text.length < output.textContent.length) return;
+    output.textContent = text;
+    output.classList.remove("late");
+  });
+  output.textContent = text;
+  output.classList.remove("late");
+  $("ran").textContent = `depth ${depth}: ${ms(done.milliseconds)} ms, in this tab`;
+  show_ran(new Set([depth]));
+  show_figures();
+}
+
+function depths_arrived() {
+  mark_choice();
+  if (in_tab()) refine();
+}
+
+function show_arrival() {
+  const tab = state.tab, shown = tab !== null && in_tab();
+  $("arrival").hidden = !shown;
+  if (!shown) return;
+  const there = state.pair.depths.filter(one => tab.has(one.name)), part = tab.size ? Math.min(1, tab.received / tab.size) : 0;
+  $("arrived").value = part;
+  $("arrived").hidden = tab.isComplete;
+  const size = tab.size ? `${(tab.size / 1e6).toFixed(1)} MB` : "its file";
+  $("arrival-note").textContent = tab.isComplete
+    ? `The model is here (${size}): nothing you type leaves this device` + (tab.isKept ? ", and it works without a network." : ".")
+    : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${state.pair.depths.length} depths: ${Math.floor(100 * part)}% of ${size}`
+    : `The model is arriving: ${Math.floor(100 * part)}% of ${size}`;
+}
+
+// The model's file is asked for when it is first needed.
+function choose_place() {
+  if ($("place").value === "tab") state.tab ??= new Tab(state.model.in_tab);
+  show_arrival();
+}
+
+function use_server() {
+  $("place-choice").hidden = true;
+  $("place").value = "server";
+  draw_grid();
+  changed();
 }
 
 // A text may be too long for a budget that others keep: then the fastest depth runs.
@@ -198,7 +224,7 @@ async function begin() {
   }
 }
 
-const timed = () => state.pair.depths.filter(one => one.ms != null && one.bleu != null);
+const timed = () => state.pair.depths.filter(one => shown_ms(one) != null && one.bleu != null);
 
 function forget() {
   $("output").textContent = "";
@@ -235,8 +261,7 @@ async function show_lines(answer, output) {
 const depths_text = depths => depths.size ? `depth ${[...depths].join(", ")}:` : "";
 
 function show_ran(depths) {
-  const isChosenByServer = state.budget != null || state.depth === "auto";  // else it is the one that was chosen
-  for (const cell of document.querySelectorAll("[data-depth]")) cell.classList.toggle("ran", isChosenByServer && depths.has(cell.dataset.depth));
+  for (const cell of document.querySelectorAll("[data-depth]")) cell.classList.toggle("ran", depths.has(cell.dataset.depth) && cell.getAttribute("aria-checked") !== "true");
 }
 
 function later(job, slot, wait = 200) {
@@ -245,9 +270,29 @@ function later(job, slot, wait = 200) {
 }
 
 function changed() {
+  show_count();
   if (state.model.kind === "classification") return later(classify, "classify");
-  later(translate, "translate");
-  later(compare, "compare", 450);
+  later(refine, "translate", in_tab() ? 0 : 200);
+}
+
+// At each key the shallowest depth runs, and the chosen one when typing pauses.
+function typed() {
+  if (state.model.kind === "classification" || !in_tab()) return changed();
+  show_count();
+  state.isTyping = true;
+  translate();
+  later(refine, "translate", PAUSE);
+}
+
+async function refine() {
+  state.isTyping = false;
+  await translate();
+  if (!state.isTyping) later(compare, "compare", in_tab() ? 50 : 250);
+}
+
+function show_count() {
+  const count = [...$("text").value].length;
+  $("count").textContent = `${count.toLocaleString("en")} ${count === 1 ? "character" : "characters"}`;
 }
 
 // -- the grid ---------------------------------------------------------------
@@ -264,20 +309,54 @@ function mark_choice() {
   for (const cell of document.querySelectorAll("[data-depth]")) {
     const chosen = free && cell.dataset.depth === state.depth;
     cell.setAttribute("aria-checked", chosen);
-    const time = state.pair.depths.find(one => one.name === cell.dataset.depth)?.ms;
-    cell.classList.toggle("over", !free && time > state.budget);
+    const one = state.pair.depths.find(other => other.name === cell.dataset.depth);
+    cell.classList.toggle("over", !free && one != null && shown_ms(one) > state.budget);
+    cell.classList.toggle("coming", one != null && in_tab() && state.model.in_tab.depths.includes(one.name) && !state.tab.has(one.name));
     cell.tabIndex = cell.dataset.depth === state.depth ? 0 : -1;
     cell.classList.remove("ran");
   }
   $("no-budget").hidden = free;
   if (free) { $("budget").value = 100; $("budget-value").textContent = "no limit"; }
+  show_slider();
+}
+
+// -- the slider -------------------------------------------------------------
+
+// Depths that are worth their time: each is better than all that are faster, or has more layers where nothing is measured.
+function frontier() {
+  const known = state.pair.depths, isMeasured = known.every(one => one.bleu != null);
+  const found = [];
+  for (const one of [...known].sort((a, b) => expected_ms(a) - expected_ms(b)))
+    if (!isMeasured || !found.length || one.bleu > found.at(-1).bleu) found.push(one);
+  return found;
+}
+
+function show_slider() {
+  const all = frontier(), chosen = all.findIndex(one => one.name === state.depth), slider = $("depth-slider");
+  slider.max = all.length - 1;
+  const one = state.pair.depths.find(other => other.name === state.depth);
+  const near = chosen >= 0 || !one ? chosen : all.filter(other => expected_ms(other) <= expected_ms(one)).length - 1;
+  if (near >= 0) slider.value = near;
+  show_figures();
+}
+
+function show_figures() {
+  const one = state.pair.depths.find(other => other.name === state.depth);
+  const time = one && shown_ms(one);
+  const figures = !one ? [state.depth] : [`depth ${one.name}`, one.bleu != null ? `${one.bleu.toFixed(1)} BLEU` : "", time != null ? `about ${ms(time)} ms a sentence` : ""];
+  $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence` : figures.filter(part => part).join(" · ");
+  $("depth-slider").setAttribute("aria-valuetext", $("slider-value").textContent);
+  if (in_tab() && state.colour === "ms") for (const cell of document.querySelectorAll(".cell small")) {
+    const shown = state.pair.depths.find(other => other.name === cell.parentElement.dataset.depth);
+    cell.textContent = ms(shown_ms(shown));
+  }
 }
 
 function draw_grid() {
   const depths = state.pair.depths, plain = depths.filter(one => /^\d+-\d+$/.test(one.name));
   const rows = [...new Set(plain.map(one => one.encoder))].sort((a, b) => a - b);
   const columns = [...new Set(plain.map(one => one.decoder))].sort((a, b) => a - b);
-  const values = plain.map(one => one[state.colour]).filter(one => one != null);
+  const values = plain.map(value_of).filter(one => one != null);
   const least = Math.min(...values), most = Math.max(...values);
   const head = element("tr", {}, element("th", { class: "side", scope: "col" }, "layers"),
     ...columns.map(m => element("th", { scope: "col" }, `${m} `, element("span", { class: "wide" }, "decoder"), element("span", { class: "narrow", "aria-hidden": "true" }, "dec."))));
@@ -289,15 +368,17 @@ function draw_grid() {
   $("others").replaceChildren(...others.map(name => element("button", { class: "plain", role: "radio", "data-depth": name, onclick: () => choose(name), onkeydown: move }, name)));
   const of = state.pair.measured_on ? `BLEU on ${state.pair.measured_on}` : "BLEU has not been measured: run anydepth sweep";
   $("grid-note").textContent = state.colour === "bleu" ? of
-    : `milliseconds for one sentence of usual length, from ${state.pair.times_from}`;
+    : `milliseconds for one sentence of usual length, from ${in_tab() ? "what ran in this tab" : state.pair.times_from}`;
   mark_choice();
 }
 
+const value_of = one => state.colour === "ms" ? shown_ms(one) : one.bleu;
+
 function cell(one, least, most) {
-  const value = one[state.colour];
+  const value = value_of(one), time = shown_ms(one);
   const part = value == null || most === least ? 50 : Math.round(100 * (value - least) / (most - least));
   const shown = value == null ? "" : state.colour === "bleu" ? value.toFixed(1) : ms(value);
-  const description = `${one.encoder} encoder and ${one.decoder} decoder layers` + (one.bleu != null ? `, ${one.bleu.toFixed(1)} BLEU` : "") + (one.ms != null ? `, ${ms(one.ms)} ms` : "");
+  const description = `${one.encoder} encoder and ${one.decoder} decoder layers` + (one.bleu != null ? `, ${one.bleu.toFixed(1)} BLEU` : "") + (time != null ? `, ${ms(time)} ms` : "");
   return element("button", { class: "cell", role: "radio", "data-depth": one.name, "aria-label": `depth ${one.name}: ${description}`, title: description,
     style: `--part:${part}`, onclick: () => choose(one.name), onkeydown: move }, one.name, element("small", {}, shown));
 }
@@ -321,13 +402,13 @@ function colour_by(what) {
 }
 
 function set_budget() {
-  const times = timed().map(one => one.ms);
+  const times = timed().map(shown_ms);
   const least = 1.2 * Math.min(...times), most = 1.6 * Math.max(...times), place = Number($("budget").value);
   if (place >= 100) return choose(state.depth);
   state.budget = least * (most / least) ** (place / 100);
   $("budget-value").textContent = `at most ${ms(state.budget)} ms per sentence`;
   mark_choice();
-  later(translate, "translate", 60);
+  later(refine, "translate", 60);
 }
 
 // -- side by side -----------------------------------------------------------
@@ -346,17 +427,29 @@ async function compare() {
   try {
     const columns = [...$("compare").children];
     const answers = [];  // one after the other, so that none waits for another and the times are their own
-    for (const column of columns)
-      answers.push(await (await ask("translate", fields({ depth: column.firstChild.value }), "compare")).json());
+    for (const column of columns) answers.push(await translate_at(column.firstChild.value));
     const right = answers[answers.length - 1].translatedText;
     columns.forEach((column, place) => {
-      column.children[1].textContent = ` ${ms(answers[place].milliseconds)} ms`;
-      column.lastChild.replaceChildren(...marked(answers[place].translatedText, right));
+      const time = answers[place].milliseconds;
+      column.children[1].textContent = time == null ? " has not arrived" : ` ${ms(time)} ms`;
+      column.lastChild.replaceChildren(...(right ? marked(answers[place].translatedText, right) : [answers[place].translatedText]));
     });
   } catch (error) {
     if (error.name !== "AbortError") forget_columns();
     report(error);
   }
+}
+
+async function translate_at(depth) {
+  const text = $("text").value;
+  if (!in_tab() || !state.model.in_tab.depths.includes(depth)) {
+    if (state.model.server === false) throw new Error(`depth ${depth} does not run in a browser`);
+    return (await ask("translate", fields({ depth }), "compare")).json();
+  }
+  if (!state.tab.has(depth)) return { translatedText: "", milliseconds: null };  // has not arrived
+  let translatedText = "";
+  const { milliseconds } = await run_in_tab(text, depth, "compare", part => { translatedText += part; });
+  return { translatedText, milliseconds };
 }
 
 // Words of `text` that are in no longest common subsequence with `other` are marked.
@@ -416,6 +509,17 @@ function set_up_classification() {
   scaled();
 }
 
+async function copy() {
+  try {
+    await navigator.clipboard.writeText($("output").textContent);
+  } catch {  // not allowed on plain http
+    getSelection().selectAllChildren($("output"));
+    document.execCommand("copy");
+  }
+  $("copy").textContent = "copied";
+  setTimeout(() => { $("copy").textContent = "copy"; }, 1500);
+}
+
 // -- set up -----------------------------------------------------------------
 
 function set_up_pair(name) {
@@ -436,14 +540,18 @@ function set_up_pair(name) {
 }
 
 async function start() {
-  const model = state.model = await (await fetch("model")).json();
+  const model = state.model = await (await fetch("model.json")).json();
   $("key-choice").hidden = !model.key_required;
-  $("about").textContent = `${model.depths?.length ?? Object.values(model.pairs)[0].depths.length} depths of one model, run by ${model.engine}; anydepth ${model.version}`;
-  $("text").addEventListener("input", changed);
+  $("about").textContent = `${model.depths?.length ?? Object.values(model.pairs)[0].depths.length} depths of one model; ${model.server === false ? "" : `run by ${model.engine}; `}anydepth ${model.version}`;
+  $("text").addEventListener("input", typed);
+  $("clear").addEventListener("click", () => { $("text").value = ""; $("text").focus(); changed(); });
+  $("copy").addEventListener("click", copy);
+  show_count();
   $("key").addEventListener("change", changed);
   $("key-choice").addEventListener("submit", event => event.preventDefault());
   if (model.kind === "classification") return set_up_classification();
-  for (const id of ["depth-section", "compare-section"]) $(id).hidden = false;
+  navigator.serviceWorker?.register("service-worker.js").catch(() => null);  // refused on plain http: no use without a network
+  for (const id of ["slider-section", "depth-section", "compare-section"]) $(id).hidden = false;
   const names = Object.keys(model.pairs);
   $("pair-choice").hidden = names.length < 2;
   $("pair").replaceChildren(...names.map(name => element("option", { value: name }, name)));
@@ -452,9 +560,12 @@ async function start() {
   $("by-ms").addEventListener("click", () => colour_by("ms"));
   $("budget").addEventListener("input", set_budget);
   $("no-budget").addEventListener("click", () => choose(state.depth));
+  $("depth-slider").addEventListener("input", () => choose(frontier()[Number($("depth-slider").value)].name));
+  $("place").addEventListener("change", () => { choose_place(); draw_grid(); changed(); });
+  if (!model.in_tab || new URLSearchParams(location.search).get("on") === "server") $("place").value = "server";
+  $("place-choice").hidden = !model.in_tab || model.server === false;
+  state.pair = model.pairs[names[0]];
+  choose_place();
   set_up_pair(names[0]);
 }
 start().catch(report);
-</script>
-</body>
-</html>

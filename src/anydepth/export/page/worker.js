@@ -1,0 +1,106 @@
+// Runs the model, so that the page never waits: streams its file into the core, and translates sentence by sentence.
+import { Core } from "./core.js";
+import { halves, split } from "./sentences.js";
+
+const CACHE = `anydepth-model ${new URL(".", location.href).pathname}`;  // other sites may have the same origin
+const REMEMBERED = 2000;  // sentences
+const memory = new Map();
+let core, current = 0;
+
+onmessage = ({ data }) => {
+  if (data.kind === "open") open(data).catch(error => postMessage({ kind: "failed", message: error.message }));
+  if (data.kind === "translate") translate(data).catch(error => postMessage({ kind: "error", id: data.id, message: error.message }));
+  if (data.kind === "cancel") current = data.id;
+};
+
+async function open({ program, model, size: given }) {
+  try {
+    core = await Core.load(await (await fetched(program)).arrayBuffer());
+  } catch (error) {
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    throw new Error("this browser lacks SIMD or exceptions of WebAssembly: take Chrome 95, Firefox 100, Safari 16.4 or later");
+  }
+  const response = await modelResponse(model);
+  const size = given ?? Number(response.headers.get("Content-Length"));
+  const reader = response.body.getReader();
+  let received = 0, known = 0;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    core.append(value);
+    received += value.length;
+    const ready = core.readyDepths();
+    postMessage({ kind: "arrived", received, size, ready: ready.length === known ? null : ready });
+    known = ready.length;
+  }
+  if (!core.isComplete) throw new Error("the model did not arrive completely: reload the page to try again");
+  postMessage({ kind: "complete", received, size: received, ready: core.readyDepths() });
+}
+
+async function fetched(address) {
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`${address} could not be loaded (${response.status})`);
+  return response;
+}
+
+// Kept in the browser, so that it is there without a network. A browser may refuse, and keeps none on plain http.
+async function modelResponse(address) {
+  const cache = await globalThis.caches?.open(CACHE).catch(() => null);
+  const kept = await cache?.match(address);
+  if (kept) {
+    postMessage({ kind: "kept" });
+    return kept;
+  }
+  const response = await fetched(address);
+  if (cache) keep(cache, address, response.clone()).catch(() => null);
+  return response;
+}
+
+async function keep(cache, address, response) {
+  await cache.put(address, response);
+  for (const request of await cache.keys())  // earlier versions of it
+    if (request.url !== new URL(address, location.href).href) await cache.delete(request);
+  postMessage({ kind: "kept" });
+}
+
+// A task of its own after each sentence, so that a newer request is seen.
+const pause = () => new Promise(done => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = done;
+  port2.postMessage(null);
+});
+
+async function translate({ id, text, depth, pair, language }) {
+  current = id;
+  let milliseconds = 0, sentences = 0;
+  for (const piece of split(text, language)) {
+    const found = piece.text ? remembered(piece.text, depth, pair) : { output: "", milliseconds: 0, isNew: false };
+    if (piece.text) sentences++;
+    milliseconds += found.milliseconds;
+    postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
+    if (!found.isNew) continue;
+    await pause();
+    if (current !== id) return postMessage({ kind: "canceled", id });
+  }
+  postMessage({ kind: "done", id, milliseconds, sentences });
+}
+
+// At each key all sentences but one are as they were.
+function remembered(text, depth, pair) {
+  const key = JSON.stringify([pair, depth, text]), known = memory.get(key);
+  if (known) return { ...known, isNew: false };
+  const began = performance.now(), output = translateOne(text, depth, pair);
+  const found = { output, milliseconds: performance.now() - began };
+  if (memory.size >= REMEMBERED) memory.delete(memory.keys().next().value);
+  memory.set(key, found);
+  return { ...found, isNew: true };
+}
+
+function translateOne(text, depth, pair) {
+  try {
+    return core.translate(text, depth, pair)[0];
+  } catch (error) {
+    if (!error.isTooLong || text.length < 2) throw error;
+    return halves(text).map(half => translateOne(half, depth, pair)).join(" ");
+  }
+}

@@ -1,0 +1,121 @@
+"""The folder of `anydepth export --to web` in a real browser: while it arrives, once it is there, without a network."""
+
+import shutil
+
+import pytest
+from conftest import anydepth, assert_one_line
+from gated_site import GatedSite
+from running_browser import expect_start, expect_text, needs_browser
+
+from anydepth.artifact.model_file import Kind, ModelFile
+
+pytest_plugins = ["made_servers", "made_browsers"]
+pytestmark = needs_browser
+
+
+@pytest.fixture(scope="module")
+def folder(measured_run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("site") / "site"
+    done = anydepth("export", measured_run, "--to", "web", "--out", out)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"same tokens at each of 4 depths" in done.stdout
+    return out
+
+
+@pytest.fixture
+def site(folder):
+    """Sends all of the model but its last layers, which come when the gate opens."""
+    site = GatedSite(folder, share_before_layer(folder / "model.anydepth", 2))
+    yield site
+    site.stop()
+
+
+def share_before_layer(path, number):
+    file = ModelFile.open(path)
+    place = next(one for one in file.places if one.kind == Kind.ENCODER_LAYER and one.index == number - 1)
+    return place.offset / path.stat().st_size
+
+
+def test_the_first_depth_translates_before_the_model_has_arrived(site, open_page):
+    page = open_page(site.url)
+    page.fill("#text", "le chat dort.")
+    expect_start(page, "#arrival-note", "Depth 1-1 has arrived, 1 of 4 depths: ")
+    expect_start(page, "#ran", "depth 1-1: ")
+    assert page.text_content("#output").strip()
+    assert page.locator(".cell.coming").count() == 3
+    site.gate.set()
+    expect_start(page, "#arrival-note", "The model is here")
+    expect_start(page, "#ran", "depth 2-2: ")
+    expect_text(page, "#output", "the cat sleeps.")
+    assert page.locator(".cell.coming").count() == 0
+
+
+def test_it_translates_without_a_network_once_it_was_there(site, open_page):
+    site.gate.set()
+    page = open_page(site.url)
+    page.wait_for_function("() => document.getElementById('arrival-note').textContent.includes('without a network')")
+    page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
+    site.stop()
+    page.fill("#text", "le chat dort.")
+    expect_text(page, "#output", "the cat sleeps.")
+    page.reload()
+    page.wait_for_selector("[data-depth]", state="attached")
+    page.fill("#text", "un chien mange.")
+    expect_text(page, "#output", "a dog eats.")
+    expect_start(page, "#ran", "depth 2-2: ")
+
+
+def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_page):
+    site.gate.set()
+    page = open_page(site.url)
+    expect_start(page, "#arrival-note", "The model is here")
+    ran = """() => {
+      window.ran = [];
+      const note = () => window.ran.push(document.getElementById('ran').textContent.slice(0, 9));
+      new MutationObserver(note).observe(document.getElementById('ran'), { childList: true });
+    }"""
+    page.evaluate(ran)
+    page.locator("#text").press_sequentially("le chat dort.", delay=20)
+    expect_start(page, "#ran", "depth 2-2: ")
+    seen = page.evaluate("() => window.ran")
+    assert seen[0] == "depth 1-1"
+    assert seen[-1] == "depth 2-2"
+
+
+def test_paragraphs_and_long_texts(site, open_page):
+    site.gate.set()
+    page = open_page(site.url)
+    page.fill("#text", "le chat dort.\n\n---\nun chien mange.")
+    expect_text(page, "#output", "the cat sleeps.\n\n---\na dog eats.")
+    page.fill("#text", "le chat dort et " * 200)
+    page.wait_for_function("() => document.getElementById('output').textContent.length > 1000")
+    assert page.text_content("#alert") == ""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone(site, open_page, scheme):
+    site.gate.set()
+    page = open_page(site.url, viewport={"width": 360, "height": 740}, color_scheme=scheme, has_touch=True)
+    page.fill("#text", "le chat dort et un chien mange ici. " * 5)
+    page.wait_for_function("() => document.getElementById('output').textContent.length > 20")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    back = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert back == {"light": "rgb(246, 247, 249)", "dark": "rgb(17, 22, 28)"}[scheme]
+
+
+def test_a_broken_model_is_told(folder, tmp_path, open_page):
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "model.anydepth").write_bytes(b"no model" * 100)
+    site = GatedSite(broken, 1.0)
+    site.gate.set()
+    page = open_page(site.url)
+    expect_start(page, "#alert", "The model cannot be used: ")
+    site.stop()
+
+
+def test_an_export_replaces_only_an_earlier_one(folder, measured_run, tmp_path):
+    (tmp_path / "mine").write_text("dear")
+    assert_one_line(anydepth("export", measured_run, "--to", "web", "--out", tmp_path), "not an earlier export")
+    options = ("--to", "web", "--depth", "1-1", "--out", tmp_path / "new")
+    assert_one_line(anydepth("export", measured_run, *options), "leave out depth")
