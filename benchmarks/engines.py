@@ -13,6 +13,7 @@ import typer
 from common import interleaved, print_versions
 
 from anydepth.artifact import bundled_model
+from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator, on_engine
 
 ROUNDS, MANY, FEW = 3, 600, 80
@@ -25,14 +26,14 @@ def translate(translator: Translator, texts: list[str], depth: str, batch_size: 
         translator.translate(part, depth=depth, batch_size=batch_size)
 
 
-def main(model: Path | None = None, source: Path = Path("demo/data/test.pt"), threads: int = 2) -> None:
+def main(model: Path | None = None, source: Path | None = None, threads: int = 2) -> None:
     torch.set_num_threads(threads)
     print_versions("ctranslate2")
     ours = Translator.load(model or bundled_model(), engine="torch", device="cpu")
     engines = {"torch": ours} | {
         f"ctranslate2 {kind}": on_engine(ours, "ctranslate2", threads, kind) for kind in ("float32", "int8")
     }
-    lines = source.read_text("utf-8").splitlines()
+    lines = find_sample(ours, model or bundled_model(), source, size=MANY).sources
     for depth in (name for name in DEPTHS if name in ours.menu.names):
         for batch_size, count in ((32, MANY), (1, FEW)):
             ways = {

@@ -19,9 +19,7 @@ from anydepth.infer.translator import Translator, on_engine
 IDENTICAL, SCORED, BAR = 500, 1000, -0.3
 
 
-def main(
-    model: Path | None = None, source: Path = Path("demo/data/test.pt"), reference: Path = Path("demo/data/test.en")
-) -> None:
+def main(model: Path | None = None, source: Path | None = None, reference: Path | None = None) -> None:
     print_versions("ctranslate2")
     torch.set_num_threads(2)
     given = model or bundled_model()

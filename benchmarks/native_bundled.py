@@ -23,6 +23,7 @@ from anydepth.artifact import bundled_model
 from anydepth.artifact.model import resolve
 from anydepth.engines.shortlist import Shortlist
 from anydepth.evaluate.metrics import score
+from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator, on_engine
 
 SENTENCES = 1000
@@ -30,13 +31,14 @@ SENTENCES = 1000
 
 def main(
     model: Path | None = None,
-    source: Path = Path("demo/data/test.pt"),
-    reference: Path = Path("demo/data/test.en"),
+    source: Path | None = None,
+    reference: Path | None = None,
     only: Literal["quality", "memory"] | None = None,
 ) -> None:
     print_versions()
     model = model or bundled_model()
-    sources, references = (path.read_text("utf-8").splitlines()[:SENTENCES] for path in (source, reference))
+    sample = find_sample(Translator.load(model), model, source, reference, SENTENCES)
+    sources, references = sample.sources, sample.references or []
     if only != "memory":
         quality(resolve(model), sources, references)
     if only != "quality":

@@ -1,6 +1,6 @@
 """A model file without PyTorch: start, memory, bytes to the first translation, and the same output everywhere.
 
-python benchmarks/runtime.py [--model models/fr-en] [--program build/core/anydepth-run] [--source test.fr]
+python benchmarks/runtime.py [--model models/pt-en] [--program build/core/anydepth-run] [--source test.pt]
 
 CPU time (user and system, median) and peak memory of one sentence from a cold start: by anydepth-run, by the runtime
 package, by `anydepth translate`; the memory is an upper bound, as Linux counts the program that started it. What a
@@ -31,7 +31,7 @@ from anydepth.depth import SubNetwork
 from anydepth.engines.native import kernels, library
 
 ROOT = Path(__file__).parents[1]
-SENTENCE = "Il a perdu ses clés dans le train.\n"
+SENTENCE = "Ele perdeu as chaves no comboio.\n"
 STAY = f"""import sys
 from anydepth_runtime import Translator
 translator = Translator(sys.argv[1])

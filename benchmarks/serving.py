@@ -26,6 +26,7 @@ import torch
 from common import print_versions
 
 from anydepth.artifact import bundled_model
+from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.serve.segments import split
 
@@ -200,7 +201,7 @@ async def main() -> None:
     parser.add_argument("--engine", default="ctranslate2")
     parser.add_argument("--quantize")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--source", type=Path, default=Path("demo/data/test.fr"))
+    parser.add_argument("--source", type=Path)
     arguments = parser.parse_args()
     print_versions("ctranslate2", "fastapi", "uvicorn")
     torch.set_num_threads(1)
@@ -208,10 +209,11 @@ async def main() -> None:
     options: list[Any] = ["--engine", arguments.engine]
     if arguments.quantize:
         options += ["--quantize", arguments.quantize]
-    lines = dict.fromkeys(arguments.source.read_text("utf-8").splitlines())
-    texts = [line for line in lines if len(split(line, "fr", lambda piece: True)) == 1][
-        :1000
-    ]  # the server splits others
+    translator = Translator.load(model)
+    lines = dict.fromkeys(find_sample(translator, model, arguments.source, size=2000).sources)
+    language = translator.pairs[0].source
+    alone = [line for line in lines if len(split(line, language, lambda piece: True)) == 1]  # the server splits others
+    texts = alone[:1000]
     print(f"{model.name}, {' '.join(map(str, options[1:]))}")
     direct = on_engine(Translator.load(model, engine="torch", device="cpu"), arguments.engine, 1, arguments.quantize)
     await compare_workers(model, options, texts)

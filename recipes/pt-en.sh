@@ -54,6 +54,11 @@ OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-nod
   train $recipe --out "$work/run" --set "data.train=$train" "${valid[@]}"
 
 # 4. In half precision, with a sample of the validation text to check exports with.
-$anydepth export "$work/run" --to anydepth --depth all --quantize float16 --out "$work/pt-en"
+$anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
 paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
+cut -f1 "$work/core.tsv" > "$work/shortlist.pt" && cut -f2 "$work/core.tsv" > "$work/shortlist.en"
+$anydepth shortlist "$work/pt-en" --source "$work/shortlist.pt" --target "$work/shortlist.en" --per-token 100 --always 500
 rm -rf models/pt-en && cp -r "$work/pt-en" models/pt-en && rm models/pt-en/export.json
+
+# 5. Every depth measured, on a test set of your own.
+[ ! -f "$text/test/test.pt" ] || $anydepth sweep models/pt-en --source "$text/test/test.pt" --reference "$text/test/test.en" --out "$work/report"

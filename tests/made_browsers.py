@@ -31,7 +31,7 @@ def open_page(browser: Any) -> Iterator[Any]:
 
     def open_it(url: str, **options: Any) -> Any:
         context = browser.new_context(**options)
-        context.set_default_timeout(600_000)
+        context.set_default_timeout(120_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -33,7 +33,8 @@ def test_the_default_is_the_deepest_without_weights():
 
 def test_a_default_is_that_of_the_pairs_which_have_it():
     assert [two_pairs().with_default("2-2").of_pair(pair).default.name for pair in ("en-fr", "en-es")] == ["2-2", "2-2"]
-    of_one = two_pairs().with_default("en-fr:3-4-soft")
+    of_one = two_pairs().of_pair("en-fr").with_default("3-4-soft")
+    assert of_one.to_json() == two_pairs().with_default("en-fr:3-4-soft").to_json()
     assert [of_one.of_pair(pair).default.name for pair in ("en-fr", "en-es")] == ["3-4-soft", "3-4"]
 
 

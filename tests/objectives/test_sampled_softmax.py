@@ -9,6 +9,7 @@ from anydepth.config import Recipe
 from anydepth.objectives import sampled_softmax as module
 from anydepth.objectives.cross_entropy import cross_entropy
 from anydepth.objectives.sampled_softmax import sample_vocabulary, sampled_cross_entropy
+from anydepth.training.build import make_recipe_objective
 
 CPU = torch.device("cpu")
 
@@ -79,6 +80,12 @@ def test_the_sum_is_right_in_expectation():
             for step in range(2000)
         ]
     np.testing.assert_allclose(torch.stack(sums).mean(dim=0), logits.exp().sum(dim=-1), rtol=0.05)
+
+
+def test_a_recipe_turns_it_on():
+    data = {"source_language": "fr", "target_language": "en", "train": {"tsv": "x.tsv"}}
+    recipe = Recipe.model_validate({"data": data, "train": {"sampled_softmax": 60, "label_smoothing": 0}})
+    assert make_recipe_objective(recipe).sampled_softmax == 60
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,12 @@ def test_a_broken_model_is_told(folder, tmp_path, open_page):
     site.gate.set()
     page = open_page(site.url)
     expect_start(page, "#alert", "The model cannot be used: ")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    page.fill("#text", "le chat dort.")
+    page.wait_for_timeout(1500)  # longer than typing pauses
+    expect_start(page, "#alert", "The model cannot be used: ")
+    assert "POST" not in sent
     site.stop()
 
 

@@ -72,6 +72,9 @@ def export(
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
 
+    whole = depth == "all" and to == "anydepth"
+    if default_depth is not None and not whole:
+        raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
     translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
     if to in ("runtime", "web"):
         if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
@@ -85,9 +88,6 @@ def export(
             known = ", ".join(one.name for one in translator.pairs)
             raise UserError(f"this model has no language pair {pair!r}; it has: {known}")
         translator = translator.between(found.source, found.target)
-    whole = depth == "all" and to == "anydepth"
-    if default_depth is not None and not whole:
-        raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
     if translator.must_choose and not whole:
         names = ", ".join(one.name for one in translator.pairs)
         raise UserError(f"this model has several language pairs, {names}: choose one with --pair")

@@ -213,5 +213,8 @@ class PairMenu(DepthMenu):
             of_pairs = {**there.of_pairs, self.pair: Measurement(cost, quality)}
             self._whole._entries[there.name] = replace(there, of_pairs=of_pairs)
 
+    def with_default(self, name: str) -> DepthMenu:
+        return self._whole.with_default(self._there[self[name].name])
+
     def to_json(self) -> dict[str, Any]:
         return self._whole.to_json()

@@ -4,6 +4,7 @@ The page runs the core as WebAssembly (`page/anydepth.wasm`, built by `make wasm
 `--to runtime` writes.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from importlib.resources import files
@@ -52,23 +53,22 @@ def export_web(translator: Translator, out: Path, sample: SampleText, threads: i
         count = export_runtime(translator, folder / MODEL_FILE, sample, threads)
         for name, data in read_page_files().items():
             (folder / name).write_bytes(data)
-        about = describe_site(translator, sample, (folder / MODEL_FILE).stat().st_size)
+        about = describe_site(translator, sample, (folder / MODEL_FILE).read_bytes())
         (folder / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
         record = {"made_by": f"anydepth {__version__}", "format": "web", "source_model": translator.fingerprint}
         (folder / MARK).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     return count
 
 
-def describe_in_tab(translator: Translator, size: int | None) -> dict[str, Any]:
+def describe_in_tab(translator: Translator, size: int | None, version: str) -> dict[str, Any]:
     """What the page needs to run the model by itself. Depths by word need the Python package."""
     names = [entry.name for choice in translator.choices for entry in choice.menu if not entry.subnetwork.by_word]
     if not names:
         raise UserError("each depth of this model has a depth for each word, which a browser does not run")
-    version = translator.fingerprint[:16]
     return {"file": f"{MODEL_FILE}?v={version}", "size": size, "depths": list(dict.fromkeys(names))}
 
 
-def describe_site(translator: Translator, sample: SampleText, size: int) -> dict[str, Any]:
+def describe_site(translator: Translator, sample: SampleText, model_file: bytes) -> dict[str, Any]:
     """As the server describes its model, but with the times of the menu."""
     examples = sample.sources[:EXAMPLES] if sample.in_model else []
     pairs = translator.pairs
@@ -80,7 +80,7 @@ def describe_site(translator: Translator, sample: SampleText, size: int) -> dict
         "key_required": False,
         "languages": describe_languages([(pair.source, pair.target) for pair in pairs]),
         "pairs": {pair.name: _describe_pair(choice, pair.source, pair.target, examples) for pair, choice in choices},
-        "in_tab": describe_in_tab(translator, size),
+        "in_tab": describe_in_tab(translator, len(model_file), hashlib.sha256(model_file).hexdigest()[:16]),
     }
 
 

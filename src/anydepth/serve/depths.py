@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from anydepth.artifact.folder import LanguagePair
+from anydepth.artifact.model import FileWeights
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
@@ -95,7 +96,7 @@ class DepthChooser:
     def describe(self, examples: Sequence[str]) -> dict[str, Any]:
         """For /model and the page: what can be chosen in this language pair."""
         translator, costs = self.translator, self.costs
-        on = translator.menu.measured_on
+        on, in_file = translator.menu.measured_on, isinstance(translator.loaded.weights, FileWeights)
         return {
             "source": self.pair.source,
             "target": self.pair.target,
@@ -113,7 +114,7 @@ class DepthChooser:
                     "bleu": entry.quality.get("bleu"),
                     "chrf": entry.quality.get("chrf"),
                     "ms": costs.milliseconds(entry.name),
-                    "parameters": translator.parameters(entry.name),
+                    "parameters": None if in_file else translator.parameters(entry.name),
                 }
                 for entry in translator.menu
                 if entry.name in costs.costs

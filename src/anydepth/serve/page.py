@@ -1,6 +1,8 @@
 """The page at `/`: the files of the web export, and the model for it, which it runs in the browser where it can."""
 
 import asyncio
+import hashlib
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from anydepth.artifact.model import FileWeights, StoredWeights
 from anydepth.data.tokenizer import PretrainedTokenizer
+from anydepth.engines.packed import PACKING
+from anydepth.engines.shortlist import NAME as SHORTLIST
 from anydepth.errors import UserError
 from anydepth.export.runtime import build_runtime_file
 from anydepth.export.web import ABOUT, MEDIA_TYPES, MODEL_FILE, describe_in_tab, read_page_files
@@ -19,7 +23,7 @@ from anydepth.serve.schemas import ApiError
 
 log = logging.getLogger(__name__)
 
-LARGEST = 100_000_000  # parameters: a larger model is left to the server
+LARGEST = 100_000_000  # parameters, or bytes of a model file: a larger model is left to the server
 INDEX = "index.html"
 
 
@@ -32,16 +36,27 @@ class ModelForTab:
         self.about = self._describe()
 
     def _describe(self) -> dict[str, Any] | None:
-        loaded = self.translator.loaded
-        if isinstance(loaded.tokenizer, PretrainedTokenizer) or self.translator.parameters() > LARGEST:
+        loaded, weights = self.translator.loaded, self.translator.loaded.weights
+        if isinstance(loaded.tokenizer, PretrainedTokenizer):
             return None
-        if not isinstance(loaded.weights, StoredWeights | FileWeights):
+        if isinstance(weights, FileWeights):
+            size, version = weights.file.path.stat().st_size, _checksum(weights.file.path.read_bytes())
+        elif isinstance(weights, StoredWeights):
+            size, version = self.translator.parameters(), self._version()
+        else:
             return None
         try:
-            return describe_in_tab(self.translator, None)
+            return describe_in_tab(self.translator, None, version) if size <= LARGEST else None
         except UserError as error:
             log.info("the page runs on the server: %s", error)
             return None
+
+    def _version(self) -> str:
+        """Of all that the file is made of."""
+        parts = [self.translator.fingerprint, PACKING, self.translator.menu.whole.to_json()]
+        shortlist = None if self.translator.folder is None else self.translator.folder / SHORTLIST
+        found = shortlist.read_bytes() if shortlist is not None and shortlist.is_file() else b""
+        return _checksum(json.dumps(parts).encode() + found)
 
     async def answer(self, headers: dict[str, str]) -> Response:
         weights = self.translator.loaded.weights
@@ -51,6 +66,10 @@ class ModelForTab:
             if self._data is None:
                 self._data = await asyncio.to_thread(build_runtime_file, self.translator)
         return Response(self._data, media_type="application/octet-stream", headers=headers)
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def add_page(app: FastAPI, describe: Callable[[], dict[str, Any]], model: ModelForTab | None) -> None:

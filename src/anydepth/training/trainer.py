@@ -317,8 +317,11 @@ def seed_generator(seed: int, device: torch.device) -> None:
     """torch.manual_seed for the CPU and this device alone: for each kind of device that is not in use, that formats a
     stack trace, which takes as long as a small layer."""
     torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        getattr(torch, device.type).manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type != "cpu":
+        torch.manual_seed(seed)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:

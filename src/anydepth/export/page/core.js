@@ -14,7 +14,13 @@ function systemInterface(memory) {
     proc_exit(code) { throw new Error(`the core stopped (${code})`); },
     fd_close: refused, fd_read: refused, fd_write: refused, fd_seek: refused, fd_fdstat_get: refused,
     fd_fdstat_set_flags: refused, fd_prestat_get: refused, fd_prestat_dir_name: refused, path_open: () => UNSUPPORTED,
-    environ_get: () => SUCCESS, environ_sizes_get: () => SUCCESS,
+    environ_get: () => SUCCESS,
+    environ_sizes_get(count, size) {
+      const view = new DataView(memory().buffer);
+      view.setUint32(count, 0, true);
+      view.setUint32(size, 0, true);
+      return SUCCESS;
+    },
   };
 }
 

@@ -52,7 +52,10 @@ async function translate() {
     const depth = depth_in_tab();
     if (depth === null) await show_lines(await begin(), output);
     else if (depth) await show_in_tab(depth, output);
-    else output.classList.remove("late");
+    else {
+      output.classList.remove("late");
+      if (state.failure) report(state.failure);
+    }
   } catch (error) {
     if (error.name !== "AbortError") forget();
     report(error);
@@ -98,10 +101,11 @@ class Tab {
   fail(message) {
     this.worker.terminate();
     state.tab = null;
-    for (const id of [...this.requests.keys()]) this.end(id, () => {});
-    if (state.model.server !== false) return use_server();
+    for (const id of [...this.requests.keys()]) this.end(id, () => this.requests.get(id).reject(new DOMException("stopped", "AbortError")));
     $("arrival").hidden = true;
-    report(new Error(`The model cannot be used: ${message}`));
+    state.failure = new Error(`The model cannot be used: ${message}`);
+    if (state.model.server !== false) return use_server(message);
+    report(state.failure);
   }
 
   has(depth) { return this.ready.has(depth) || this.ready.has(`${pair_name()}:${depth}`); }
@@ -126,7 +130,7 @@ const in_tab = () => state.tab !== null && $("place").value === "tab";
 
 // The depth that runs in this tab: "" if none has arrived yet, and null where the server has to run it.
 function depth_in_tab(isTyping = state.isTyping) {
-  if (!in_tab()) return null;
+  if (!in_tab()) return state.model.server === false ? "" : null;
   const known = state.pair.depths.filter(one => state.model.in_tab.depths.includes(one.name));
   const chosen = state.budget == null ? known.find(one => one.name === state.depth) : best_within(known, state.budget);
   if (!chosen) return state.model.server === false ? "" : null;
@@ -193,7 +197,7 @@ function show_arrival() {
   $("arrived").hidden = tab.isComplete;
   const size = tab.size ? `${(tab.size / 1e6).toFixed(1)} MB` : "its file";
   $("arrival-note").textContent = tab.isComplete
-    ? `The model is here (${size}): nothing you type leaves this device` + (tab.isKept ? ", and it works without a network." : ".")
+    ? `The model is here (${size}): ${state.model.server === false ? "nothing you type" : "what runs in this tab never"} leaves this device` + (tab.isKept ? ", and it works without a network." : ".")
     : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${state.pair.depths.length} depths: ${Math.floor(100 * part)}% of ${size}`
     : `The model is arriving: ${Math.floor(100 * part)}% of ${size}`;
 }
@@ -204,11 +208,12 @@ function choose_place() {
   show_arrival();
 }
 
-function use_server() {
+// The text that is there stays here: the next change goes to the server, which is said before.
+function use_server(message) {
   $("place-choice").hidden = true;
   $("place").value = "server";
   draw_grid();
-  changed();
+  report(new Error(`The model cannot run in this tab (${message}). From now on the server translates what you type.`));
 }
 
 // A text may be too long for a budget that others keep: then the fastest depth runs.

@@ -1,6 +1,6 @@
 // Keeps the page for when there is no network. The model's file is kept by worker.js.
 const CACHE = `anydepth-page ${registration.scope}`;  // other sites may have the same origin
-const FILES = ["./", "page.css", "page.js", "worker.js", "core.js", "sentences.js", "anydepth.wasm", "model.json", "manifest.webmanifest", "icon.svg"];
+const FILES = ["./", "index.html", "page.css", "page.js", "worker.js", "core.js", "sentences.js", "anydepth.wasm", "model.json", "manifest.webmanifest", "icon.svg"];
 
 addEventListener("install", event => {
   skipWaiting();

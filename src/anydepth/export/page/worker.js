@@ -20,7 +20,22 @@ async function open({ program, model, size: given }) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new Error("this browser lacks SIMD or exceptions of WebAssembly: take Chrome 95, Firefox 100, Safari 16.4 or later");
   }
-  const response = await modelResponse(model);
+  const kept = await keptModel(model);
+  if (kept) {
+    try {
+      await receive(kept, given);
+      return postMessage({ kind: "kept" });
+    } catch {  // of another version, or damaged
+      await (await modelCache())?.delete(model);
+      core = await Core.load(await (await fetched(program)).arrayBuffer());
+    }
+  }
+  const response = await fetched(model), copy = response.clone();
+  await receive(response, given);
+  await keep(model, copy).catch(() => null);
+}
+
+async function receive(response, given) {
   const size = given ?? Number(response.headers.get("Content-Length"));
   const reader = response.body.getReader();
   let received = 0, known = 0;
@@ -43,20 +58,14 @@ async function fetched(address) {
   return response;
 }
 
-// Kept in the browser, so that it is there without a network. A browser may refuse, and keeps none on plain http.
-async function modelResponse(address) {
-  const cache = await globalThis.caches?.open(CACHE).catch(() => null);
-  const kept = await cache?.match(address);
-  if (kept) {
-    postMessage({ kind: "kept" });
-    return kept;
-  }
-  const response = await fetched(address);
-  if (cache) keep(cache, address, response.clone()).catch(() => null);
-  return response;
-}
+// Kept in the browser once it is known to work, so that it is there without a network. A browser may refuse, and keeps
+// none on plain http.
+const modelCache = async () => await globalThis.caches?.open(CACHE).catch(() => null);
+const keptModel = async address => await (await modelCache())?.match(address);
 
-async function keep(cache, address, response) {
+async function keep(address, response) {
+  const cache = await modelCache();
+  if (!cache) return;
   await cache.put(address, response);
   for (const request of await cache.keys())  // earlier versions of it
     if (request.url !== new URL(address, location.href).href) await cache.delete(request);
