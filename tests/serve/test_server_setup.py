@@ -12,6 +12,7 @@ from running_server import serving
 import anydepth as package
 from anydepth.artifact import model as artifact
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.export.runtime import build_runtime_file
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 pytestmark = pytest.mark.slow
@@ -55,6 +56,16 @@ def test_only_a_sample_in_the_model_is_shown_to_everyone(toy_run, tmp_path, serv
     (tmp_path / "model" / "sample.tsv").write_text("le chat dort.\tthe cat sleeps.\n", "utf-8")
     with serving(tmp_path / "model") as served:
         assert served.client.get("/model").json()["pairs"]["fr-en"]["examples"] == ["le chat dort."]
+
+
+def test_a_model_file_is_served_and_given_to_the_page(toy_run, tmp_path):
+    file = tmp_path / "toy.anydepth"
+    file.write_bytes(build_runtime_file(package.load(toy_run, engine="torch")))
+    with serving(file) as served:
+        assert served.translate("le chat dort.").json()["translatedText"] == "the cat sleeps."
+        about = served.client.get("/model.json").json()
+        assert [one["name"] for one in about["pairs"]["fr-en"]["depths"]] == ["1-1", "1-2", "2-1", "2-2"]
+        assert served.client.get(f"/{about['in_tab']['file']}").content == file.read_bytes()
 
 
 def test_no_origin_is_allowed_unless_it_is_named(server):

@@ -48,6 +48,8 @@ async function translate() {
   $("alert").textContent = "";
   if (!$("text").value.trim()) { stop("main"); output.textContent = ""; $("ran").textContent = "\u00a0"; return; }
   output.classList.add("late");
+  clearTimeout(state.waiting["compare-timer"]);
+  state.running = (state.running ?? 0) + 1;
   try {
     const depth = depth_in_tab();
     if (depth === null) await show_lines(await begin(), output);
@@ -59,6 +61,8 @@ async function translate() {
   } catch (error) {
     if (error.name !== "AbortError") forget();
     report(error);
+  } finally {
+    state.running--;
   }
 }
 
@@ -445,8 +449,11 @@ async function compare() {
   }
 }
 
+// The columns wait for the translation itself, which one request more would end: `refine` asks for them again.
 async function translate_at(depth) {
   const text = $("text").value;
+  if (state.running) throw new DOMException("stopped", "AbortError");
+  if (state.failure && state.model.server === false) throw state.failure;
   if (!in_tab() || !state.model.in_tab.depths.includes(depth)) {
     if (state.model.server === false) throw new Error(`depth ${depth} does not run in a browser`);
     return (await ask("translate", fields({ depth }), "compare")).json();
