@@ -117,10 +117,9 @@ def two_processes(command: Sequence[str], environment: Mapping[str, str]) -> tup
     """MiB: resident memory of the first, and what is the second's alone. Each has translated a sentence."""
     running: list[subprocess.Popen[bytes]] = []
     found = []
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     try:
         for _ in range(2):
-            process = subprocess.Popen(command, env=environment, **pipes)
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             running.append(process)
             assert process.stdout is not None
             process.stdout.readline()

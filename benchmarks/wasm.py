@@ -73,7 +73,7 @@ def compare(path: Path, depths: list[str], texts: list[str], rounds: int) -> Non
 def run_node(path: Path, texts: list[str], depths: list[str], rounds: int, pieces: int | None = None) -> dict[str, Any]:
     script = ROOT / "tests" / "export" / "translate.mjs"
     job = {"texts": texts, "depths": depths, "rounds": rounds, "pieces": pieces}
-    command = ["node", script, PAGE / "core.js", PAGE / "anydepth.wasm", path]
+    command = ["node", *map(str, (script, PAGE / "core.js", PAGE / "anydepth.wasm", path))]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import anydepth
-from anydepth import Classifier, Translator, UserError, cli, load, train
+from anydepth import Classifier, Translator, UserError, load, train
+from anydepth.cli.classify import classify as classify_verb
+from anydepth.cli.translate import translate as translate_verb
 from anydepth.infer.classifier import Classification
 from anydepth.infer.options import HypothesesKeywords, TranslateKeywords, TranslationOptions
 
@@ -146,12 +148,12 @@ def test_the_defaults_are_those_of_the_command_line() -> None:
     common = {"device", "threads", "depth", "scale", "lambda_", "batch_size"}
     for verb, methods, names in (
         (
-            cli.translate,
+            translate_verb,
             (Translator.load, Translator.translate),
             common
             | {*TranslateKeywords.__annotations__, "engine", "quantize", "speculate", "shortlist"} - {"progress"},
         ),
-        (cli.classify, (Classifier.load, Classifier.classify), common),
+        (classify_verb, (Classifier.load, Classifier.classify), common),
     ):
         there, ours = defaults(verb), {name: value for method in methods for name, value in defaults(method).items()}
         assert {name: ours[name] for name in names} == {name: there[name] for name in names}

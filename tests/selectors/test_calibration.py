@@ -183,7 +183,8 @@ def measured(translator, sources, references, timing_sentences=200, **options):
 
 def test_every_depth_is_timed_and_scored_on_all_lines(translator, monkeypatch):
     said = Console(file=io.StringIO(), width=200)
-    monkeypatch.setattr("anydepth.progress._console", said)
+    monkeypatch.setattr("anydepth.progress._given", said)
+    monkeypatch.setattr("anydepth.progress._shown", True)
     sources, references = map(list, zip(*toy_pairs(20, seed=3), strict=True))
     sources[4] = references[4] = ""
     found = measured(

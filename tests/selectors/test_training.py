@@ -51,10 +51,11 @@ def fitted(translator, tables, tmp_path_factory):
 @pytest.fixture
 def shown(monkeypatch):
     """What a program that asked for progress shows."""
-    monkeypatch.setattr(progress, "_console", Console(file=io.StringIO(), width=300))
+    monkeypatch.setattr(progress, "_given", None)
+    monkeypatch.setattr(progress, "_shown", False)
     log = logging.getLogger("anydepth")
     handlers, level, propagate = log.handlers[:], log.level, log.propagate
-    progress.show_progress(progress.progress_console())
+    progress.show_progress(Console(file=io.StringIO(), width=300))
     yield progress.progress_console().file
     log.handlers[:], log.propagate = handlers, propagate
     log.setLevel(level)
