@@ -3,6 +3,7 @@
     python recipes/pt_en.py translate pten mono.pt.gz forward.tsv     # Portuguese with the teacher's English
     python recipes/pt_en.py translate enpt mono.en.gz back.tsv        # English with the teacher's Portuguese
     python recipes/pt_en.py short forward.tsv back.tsv short.tsv      # frequent words and short phrases, translated
+    python recipes/pt_en.py phrases recipes/phrases.pt-en.txt phrases.tsv    # everyday phrases from a phrasebook
     python recipes/pt_en.py merge forward.tsv back.tsv ... FOLDER --keep-out flores.pt flores.en
 
 `merge` writes FOLDER/core.tsv and FOLDER/other.tsv: text of the kind that most people translate; and parliament,
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,7 +38,12 @@ LONGEST_RATIO = 2.2  # of words or characters
 SHARED_WORDS = 8  # in a row, with a test sentence
 PORTUGUESE_ARTICLE = re.compile(r"^(?:o|a|os|as|um|uma|uns|umas) (?=\S)")
 ENGLISH_ARTICLE = re.compile(r"^(?:a|an|the|to) (?=\S)")
+PER_TEMPLATE = 60  # phrases made of one line of the phrasebook
+KEPT = {"I", "I'm", "I'll", "I'd"}  # never in small letters
+SLOT = re.compile(r"(?<!{){([a-z]+)}(?!})")
+CONTRACTIONS = {"em o": "no", "em a": "na", "de o": "do", "de a": "da"}
 OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
+SHORT_TEXTS = ("word", "clause", "phrase")
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
 
@@ -120,6 +127,58 @@ def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
     out.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def phrases(book: Path, out: Path) -> None:
+    """Expand a phrasebook: lists of words, and phrases with slots for them. As written, and as a hasty person types."""
+    lists, templates = _read_phrasebook(book)
+    rng, pairs = random.Random(1), dict[str, str]()
+    names = {english.split()[0] for words in lists.values() for _, english in words if english[0].isupper()} | KEPT
+    for template in templates:
+        slots = SLOT.findall(template[0])
+        ways = prod(len(lists[name]) for name in slots if name in lists)
+        for _ in range(min(PER_TEMPLATE, 2 * ways if ways > 1 else 1)):
+            chosen = [(name, rng.choice(lists[name]) if name in lists else (f"{{{name}}}",) * 2) for name in slots]
+            portuguese, english = (
+                _fill(text, [(name, words[side]) for name, words in chosen]) for side, text in enumerate(template)
+            )
+            portuguese = re.sub(r"\b(em|de) ([oa])\b", lambda found: CONTRACTIONS[found[0]], portuguese)
+            for one in _ways_of_writing(portuguese, english, names):
+                pairs.setdefault(*one)
+    out.write_text("".join(f"{source}\t{target}\tphrase\n" for source, target in pairs.items()), encoding="utf-8")
+
+
+def _read_phrasebook(book: Path) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:
+    """Its lists by name, and its phrases: those under a lone @."""
+    lists, name = dict[str, list[tuple[str, str]]](), ""
+    for line in book.read_text("utf-8").splitlines():
+        if line.startswith("@"):
+            name = line[1:]
+        elif line and not line.startswith("#"):
+            portuguese, english = line.split(" | ")
+            lists.setdefault(name, []).append((portuguese, english))
+    return lists, lists.pop("")
+
+
+def _fill(template: str, words: Sequence[tuple[str, str]]) -> str:
+    """With each slot filled by the next word of its name; a sentence begins with a capital."""
+    left = {name: iter([word for other, word in words if other == name]) for name, _ in words}
+    text = SLOT.sub(lambda slot: next(left[slot[1]]), template)
+    return text[0].upper() + text[1:] if text[-1] in ".!?" else text
+
+
+def _ways_of_writing(portuguese: str, english: str, names: set[str]) -> Iterator[tuple[str, str]]:
+    """As it is; without a final mark it gets one; and in small letters, without one, as people write to friends."""
+    if english.endswith(".m.."):
+        english = english[:-1]
+    yield portuguese, english
+    if portuguese[-1].isalnum() and portuguese[0].isupper():
+        yield from ((portuguese + mark, english + mark) for mark in ".!")
+    if not any(character in portuguese for character in "{%$"):
+        is_kept = english.split()[0].rstrip(",.!?") in names
+        small = portuguese[0].lower() + portuguese[1:], english if is_kept else english[0].lower() + english[1:]
+        yield small
+        yield small[0].rstrip(".!?"), small[1] if small[1].endswith(".m.") else small[1].rstrip(".!?")
+
+
 def in_small_letters(text: str) -> str:
     """A single word begins with a capital in the teacher's output, whatever it is."""
     capitals = (word.startswith("I'") or (word.isupper() and word != "A") for word in text.split())
@@ -181,7 +240,7 @@ class Filter:
         portuguese, english, source = row
         if not plain(portuguese) or not plain(english):
             return "empty"
-        if source not in ("word", "clause"):
+        if source not in SHORT_TEXTS:
             if plain(portuguese) == plain(english):
                 return "copy"
             for measure in (len, lambda text: len(text.split())):
@@ -193,7 +252,7 @@ class Filter:
         if is_loop(english) or is_loop(portuguese):
             return "loop"
         if plain(portuguese) in self.lines or plain(english) in self.lines:
-            return "equals a test sentence" if source not in ("word", "clause") else None
+            return "equals a test sentence" if source not in SHORT_TEXTS else None
         if not self.runs.isdisjoint(runs(portuguese) | runs(english)):
             return "shares eight words with a test sentence"
         return None
@@ -238,6 +297,9 @@ def main() -> None:
     one.add_argument("source", type=Path)
     one.add_argument("out", type=Path)
     one.add_argument("--limit", type=int)
+    one = verbs.add_parser("phrases")
+    one.add_argument("book", type=Path)
+    one.add_argument("out", type=Path)
     for name in ("short", "merge"):
         one = verbs.add_parser(name)
         one.add_argument("corpora", type=Path, nargs="+")
@@ -247,7 +309,7 @@ def main() -> None:
     for name in ("translate", "short"):
         verbs.choices[name].add_argument("--processes", type=int, default=2)
     options = vars(parser.parse_args())
-    {"translate": translate, "short": short, "merge": merge}[options.pop("verb")](**options)
+    {"translate": translate, "short": short, "phrases": phrases, "merge": merge}[options.pop("verb")](**options)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from typing import Any
 from babel import Locale
 
 from anydepth import __version__
+from anydepth.artifact.model import FileWeights
 from anydepth.artifact.model_file import SUFFIX
+from anydepth.depth import MenuEntry
 from anydepth.errors import UserError
 from anydepth.export.export import MARK, check_out
 from anydepth.export.runtime import export_runtime
@@ -99,17 +101,23 @@ def _describe_pair(translator: Translator, source: str, target: str, examples: S
         "measured_on": on.get("test_set", on.get("reference", "")),
         "examples": list(examples),
         "depths": [
-            {
-                "name": entry.name,
-                "encoder": len(entry.subnetwork.encoder),
-                "decoder": len(entry.subnetwork.decoder),
-                "bleu": entry.quality.get("bleu"),
-                "chrf": entry.quality.get("chrf"),
-                "ms": None if (time := seconds[entry.name]) is None else 1000 * time,
-                "parameters": translator.parameters(entry.name),
-            }
+            describe_depth(translator, entry, None if (time := seconds[entry.name]) is None else 1000 * time)
             for entry in entries
         ],
+    }
+
+
+def describe_depth(translator: Translator, entry: MenuEntry, milliseconds: float | None) -> dict[str, Any]:
+    """For the page and the server's /model. The parameters of a model file are not counted."""
+    in_file = isinstance(translator.loaded.weights, FileWeights)
+    return {
+        "name": entry.name,
+        "encoder": len(entry.subnetwork.encoder),
+        "decoder": len(entry.subnetwork.decoder),
+        "bleu": entry.quality.get("bleu"),
+        "chrf": entry.quality.get("chrf"),
+        "ms": milliseconds,
+        "parameters": None if in_file else translator.parameters(entry.name),
     }
 
 

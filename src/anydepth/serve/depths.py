@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from anydepth.artifact.folder import LanguagePair
-from anydepth.artifact.model import FileWeights
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import spread
 from anydepth.export.sample import SampleText
+from anydepth.export.web import describe_depth
 from anydepth.infer.options import AUTO
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import best_within, in_ms
@@ -96,7 +96,7 @@ class DepthChooser:
     def describe(self, examples: Sequence[str]) -> dict[str, Any]:
         """For /model and the page: what can be chosen in this language pair."""
         translator, costs = self.translator, self.costs
-        on, in_file = translator.menu.measured_on, isinstance(translator.loaded.weights, FileWeights)
+        on = translator.menu.measured_on
         return {
             "source": self.pair.source,
             "target": self.pair.target,
@@ -107,15 +107,7 @@ class DepthChooser:
             "measured_on": on.get("test_set", on.get("reference", "")),
             "examples": list(examples),
             "depths": [
-                {
-                    "name": entry.name,
-                    "encoder": len(entry.subnetwork.encoder),
-                    "decoder": len(entry.subnetwork.decoder),
-                    "bleu": entry.quality.get("bleu"),
-                    "chrf": entry.quality.get("chrf"),
-                    "ms": costs.milliseconds(entry.name),
-                    "parameters": None if in_file else translator.parameters(entry.name),
-                }
+                describe_depth(translator, entry, costs.milliseconds(entry.name))
                 for entry in translator.menu
                 if entry.name in costs.costs
             ],
