@@ -69,17 +69,35 @@ def self_attention(
         elif t < positions:  # new positions see all old ones; `is_causal` would align the mask at the first
             attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
             causal = False
-    if attention_maps is None:
-        mixed_bhte = F.scaled_dot_product_attention(query, key, value, attend, dropout, causal)
-    else:
-        attention_maps.append(attention_probabilities(query, key, attend))
-        mixed_bhte = F.dropout(attention_maps[-1], dropout) @ value
+    mixed_bhte = dot_product_attention(query, key, value, attend, dropout, causal, attention_maps)
     return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+
+
+def dot_product_attention(
+    query_bhte: Tensor,
+    key_bhse: Tensor,
+    value_bhse: Tensor,
+    attend: Tensor | None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    attention_maps: list[Tensor] | None = None,
+) -> Tensor:
+    """Fused, unless the probabilities are asked for, or in bfloat16 on a CPU, where the fused one is many times slower
+    with gradients."""
+    is_slow = query_bhte.dtype == torch.bfloat16 and query_bhte.device.type == "cpu" and torch.is_grad_enabled()
+    if attention_maps is None and not is_slow:
+        return F.scaled_dot_product_attention(query_bhte, key_bhse, value_bhse, attend, dropout, causal)
+    if causal:
+        attend = torch.ones(query_bhte.shape[2], key_bhse.shape[2], dtype=torch.bool, device=query_bhte.device).tril()
+    shares_bhts = attention_probabilities(query_bhte, key_bhse, attend)
+    if attention_maps is not None:
+        attention_maps.append(shares_bhts)
+    return F.dropout(shares_bhts, dropout) @ value_bhse
 
 
 def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor | None) -> Tensor:
     """Attention probabilities, [b, h, t, s], which the fused attention does not return."""
-    scores_bhts = query_bhte @ key_bhse.transpose(-1, -2) * query_bhte.shape[-1] ** -0.5
+    scores_bhts = query_bhte * query_bhte.shape[-1] ** -0.5 @ key_bhse.transpose(-1, -2)
     if attend is not None:
         scores_bhts = scores_bhts.masked_fill(~attend, float("-inf"))
     return torch.softmax(scores_bhts, dim=-1)
@@ -143,5 +161,5 @@ def cross_attention(
     # Hypotheses of one sentence share its keys and values: they become further queries.
     sentences = key_bhse.shape[0]
     query = F.linear(norm(x_btd, w.norm), *w.query).view(sentences, b // sentences * t, heads, d // heads)
-    mixed_bhte = F.scaled_dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attn_mask=attend)
+    mixed_bhte = dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attend)
     return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)

@@ -111,6 +111,7 @@ class Layer(nn.Module):
     def join(self, x: Tensor, branch: Tensor, weight: float | Tensor, after: Norm | None) -> Tensor:
         if self.training and self.dropout:
             branch = F.dropout(branch, self.dropout)
+        branch = branch.to(x.dtype)  # a sum of two types is several times slower on a CPU
         if isinstance(weight, Tensor):
             x = torch.addcmul(x, branch, weight)
         else:

@@ -61,19 +61,21 @@ class _Sampled(torch.autograd.Function):
             part = slice(start, start + chunk)
             features_ecd, own_cd = features_erd[:, part], matrix_vd[target_r[part]]
             logits_eck = torch.empty(*features_ecd.shape[:2], size + 1, dtype=torch.float32, device=nll_er.device)
-            torch.add(features_ecd @ sampled_kd.T, sample.log_count_k, out=logits_eck[..., :size])
+            products_eck = features_ecd @ sampled_kd.T
+            product_dtype = products_eck.dtype
+            logits_eck[..., :size].copy_(products_eck).add_(sample.log_count_k)
             # A reference that is in the sample too counts once; the last column is for those that are not.
             logits_eck[..., size] = -torch.inf
             own_ec1 = (features_ecd * own_cd).sum(dim=-1, keepdim=True).float()
             index_ec1 = index_r[part, None].expand(exits, -1, -1)
             logits_eck.scatter_(2, index_ec1, own_ec1)
-            p_eck = torch.log_softmax(logits_eck, dim=-1)
-            nll_er[:, part] = -p_eck.gather(2, index_ec1)[..., 0]
-            p_eck.exp_()
+            p_eck = torch.softmax(logits_eck, dim=-1)
+            own_ec1 = p_eck.gather(2, index_ec1)
+            nll_er[:, part] = -own_ec1[..., 0].clamp(min=torch.finfo(torch.float32).tiny).log()
             # d loss / d logits = weight * (p - 1), of the reference apart, whose vector is its own
-            own_ec1 = p_eck.gather(2, index_ec1) - 1
+            own_ec1 = own_ec1 - 1
             p_eck.scatter_(2, index_ec1, 0.0)
-            p_eck = p_eck[..., :size]
+            p_eck = p_eck[..., :size].to(product_dtype)  # once for both products
             weight_ec1 = weight_er[:, part, None]
             grad_features[:, part] = (p_eck @ sampled_kd + own_ec1 * own_cd) * weight_ec1
             scaled_ecd = features_ecd * (weight_ec1 / largest)

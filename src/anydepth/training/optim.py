@@ -100,11 +100,14 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose update is orthogonalised, for matrices inside layers (Jordan et al. 2024; Liu et al. 2025).
 
     torch.optim.Muon computes in bfloat16, which many CPUs emulate 40 times slower, and supports neither matrices
-    stacked in one parameter (query, key and value) nor sharded ones. This one computes in float32 on CPUs,
-    orthogonalises each stacked matrix by itself, and gathers sharded ones.
+    stacked in one parameter (query, key and value) nor sharded ones. This one orthogonalises in the given type,
+    each stacked matrix by itself, and gathers sharded ones.
     """
 
-    def __init__(self, named: dict[str, nn.Parameter], momentum: float, weight_decay: float) -> None:
+    def __init__(
+        self, named: dict[str, nn.Parameter], momentum: float, weight_decay: float, dtype: torch.dtype
+    ) -> None:
+        self.dtype = dtype
         groups = [
             {"params": alike, "stacked": stacked}
             for stacked in sorted(set(STACKED.values()) | {1})
@@ -128,7 +131,7 @@ class Muon(torch.optim.Optimizer):
                 update.zero_()
                 continue
             parts = update.view(group["stacked"], -1, update.shape[1])
-            parts.copy_(orthogonalise(parts) * (UPDATE_RMS * max(parts.shape[1:]) ** 0.5))
+            parts.copy_(orthogonalise(parts, self.dtype) * (UPDATE_RMS * max(parts.shape[1:]) ** 0.5))
         if ranks > 1:
             for _, _, update in found:
                 dist.all_reduce(update)  # the others have zeros
@@ -159,10 +162,10 @@ def _stacked(name: str) -> int:
     return next((count for end, count in STACKED.items() if name.endswith(end)), 1)
 
 
-def orthogonalise(matrices: Tensor) -> Tensor:
+def orthogonalise(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Bring the singular values of each matrix (the last two dimensions) near 1, by a few Newton-Schulz iterations."""
     a, b, c = NEWTON_SCHULZ
-    x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
+    x = matrices.to(dtype)
     is_tall = x.shape[-2] > x.shape[-1]
     x = x.mT if is_tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
@@ -186,7 +189,10 @@ def make_optimisers(
     if config.optimiser == "muon":
         own = {name: parameter for name, parameter in rest.items() if _takes_muon(name, parameter)}
         rest = {name: parameter for name, parameter in rest.items() if name not in own}
-        found.append(OptimiserGroup(own, Muon(own, config.muon_momentum, config.weight_decay), config.muon_factor))
+        on_gpu = any(parameter.is_cuda for parameter in own.values())
+        dtype = torch.bfloat16 if on_gpu or config.precision == "bfloat16" else torch.float32
+        muon = Muon(own, config.muon_momentum, config.weight_decay, dtype)
+        found.append(OptimiserGroup(own, muon, config.muon_factor))
     found.append(OptimiserGroup(rest, _make_optimiser(rest, config)))
     for group in groups:
         own = {name: named[name] for name in group.names}
