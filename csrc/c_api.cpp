@@ -169,7 +169,7 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
         "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
-  check(!o->shortlist || model.shortlist.offsets != nullptr, "the model has no shortlist");
+  check(!o->shortlist || model.has_shortlist(), "the model has no shortlist");
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;
@@ -259,7 +259,7 @@ uint64_t anydepth_memory(const anydepth_model* model) { return model == nullptr 
 int anydepth_complete(const anydepth_model* model) { return model != nullptr && model->model->complete(); }
 
 int anydepth_has_shortlist(const anydepth_model* model) {
-  return model != nullptr && model->model->has_base() && model->model->shortlist.offsets != nullptr;
+  return model != nullptr && model->model->has_shortlist();
 }
 
 const char* anydepth_header(const anydepth_model* model) {

@@ -8,6 +8,8 @@
 
 #include <immintrin.h>
 
+#include "cpu.h"
+
 // After all headers: what is in those is shared with code that must run anywhere.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -135,7 +137,7 @@ namespace anydepth {
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
                                   attend, dot, gelu,  log_sum_exp, argmax,    next_above};
-  static const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool runs = cpu_features().avx2;
   return runs ? &kernels : nullptr;
 }
 

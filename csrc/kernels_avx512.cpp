@@ -8,6 +8,8 @@
 
 #include <immintrin.h>
 
+#include "cpu.h"
+
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
                              apply_to = function)
@@ -210,9 +212,7 @@ namespace anydepth {
 const Kernels* avx512_kernels() {
   static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
                                   attend,        dot, gelu, log_sum_exp, argmax,    next_above};
-  static const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                           __builtin_cpu_supports("avx512vnni");
+  static const bool runs = cpu_features().avx512_vnni;
   return runs ? &kernels : nullptr;
 }
 

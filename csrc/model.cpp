@@ -150,8 +150,7 @@ void Model::read_pattern(Stack& stack, const Json& pattern) {
 void Model::attach(const SectionInfo& section, const uint8_t* data) {
   const size_t size = checked_size(section.size);
   if (crc32(data, size) != section.checksum) throw Error("the file is damaged: the checksum of a section is wrong");
-  const bool before_output = section.kind == SectionKind::tokenizer || section.kind == SectionKind::shortlist ||
-                             section.kind == SectionKind::embeddings;
+  const bool before_output = section.kind == SectionKind::tokenizer || section.kind == SectionKind::embeddings;
   if (before_output && has_output_) throw Error("the sections of the file are in the wrong order");
   SectionReader from(data, section.size);
   switch (section.kind) {
@@ -242,6 +241,7 @@ void Model::attach_shortlist(SectionReader& from) {
     throw Error("the shortlist's offsets do not fit its outputs");
   check(list);
   shortlist = list;
+  has_shortlist_.store(true, std::memory_order_release);
 }
 
 Norm Model::read_norm(SectionReader& from) const {
@@ -297,6 +297,7 @@ void Model::set_shortlist(const int32_t* always, size_t always_count, const int3
   own_shortlist_ = std::move(own);
   const int32_t* from = own_shortlist_.data();
   shortlist = {from, always_count, from + always_count, from + always_count + vocabulary + 1};
+  has_shortlist_.store(true, std::memory_order_release);
 }
 
 const Kernels* kernels_named(const char* name) {

@@ -50,7 +50,7 @@ struct EmbeddingTable {
 struct Shortlist {
   const int32_t* always = nullptr;
   size_t always_count = 0;
-  const int32_t* offsets = nullptr;  // [vocabulary + 1]; null: there is no shortlist
+  const int32_t* offsets = nullptr;  // [vocabulary + 1]
   const int32_t* outputs = nullptr;
 };
 
@@ -66,7 +66,7 @@ struct Model {
   Stack encoder, decoder;
   PackedMatrix output;
   const int8_t* output_remainders = nullptr;  // [vocabulary, width]: what int8 leaves of each weight, in 1/254 of its step
-  Shortlist shortlist;
+  Shortlist shortlist;  // once it is there, see has_shortlist
   const Kernels* kernels = nullptr;
 
   // A whole file, mapped: processes that open the same file share its memory. `kernels` must be able to run here.
@@ -80,6 +80,7 @@ struct Model {
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   bool has_header() const { return has_header_.load(std::memory_order_acquire); }
   bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // all but layers
+  bool has_shortlist() const { return has_shortlist_.load(std::memory_order_acquire); }
   bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections
 
@@ -114,7 +115,7 @@ struct Model {
   const uint8_t* tokenizer_ = nullptr;
   size_t tokenizer_size_ = 0;
   bool has_embeddings_ = false, has_output_ = false;
-  std::atomic<bool> has_header_{false}, has_base_{false}, complete_{false};
+  std::atomic<bool> has_header_{false}, has_base_{false}, has_shortlist_{false}, complete_{false};
   std::atomic<uint64_t> memory_{0};
 
   std::unique_ptr<MappedFile> mapped_;

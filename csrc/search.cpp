@@ -130,7 +130,7 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
   const OutputLayer full(model);
   std::vector<OutputLayer> lists;
   const bool speculates = options.draft_layers > 0 && options.beam == 1 && sources.sentences() == 1;
-  if (model.shortlist.offsets != nullptr && (options.shortlist || speculates))
+  if (model.has_shortlist() && (options.shortlist || speculates))
     for (int i = 0; i < sources.sentences(); ++i)
       lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
   const bool shortlisted = options.shortlist && !lists.empty();

@@ -105,7 +105,11 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, named: dict[str, nn.Parameter], momentum: float, weight_decay: float, dtype: torch.dtype
+        self,
+        named: dict[str, nn.Parameter],
+        momentum: float,
+        weight_decay: float,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.dtype = dtype
         groups = [
