@@ -134,7 +134,7 @@ def first_depth(file: Path, subs: Sequence[SubNetwork]) -> tuple[int, int]:
     """Bytes that the first depth to arrive needs, and those of the whole file."""
     found = ModelFile.open(file)
     ends = {(place.kind, place.index): place.offset + place.size for place in found.places}
-    base = max(end for (kind, _), end in ends.items() if kind not in (Kind.ENCODER_LAYER, Kind.DECODER_LAYER))
+    base = max(ends[kind, 0] for kind in (Kind.EMBEDDINGS, Kind.OUTPUT))
     patterns = {
         Kind.ENCODER_LAYER: found.header["core"]["encoder"],
         Kind.DECODER_LAYER: found.header["core"]["decoder"],

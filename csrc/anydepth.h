@@ -20,7 +20,7 @@ extern "C" {
 #define ANYDEPTH_API __attribute__((visibility("default")))
 #endif
 
-#define ANYDEPTH_INTERFACE 2 /* the version of this API */
+#define ANYDEPTH_INTERFACE 3 /* the version of this API */
 
 enum {
   ANYDEPTH_OK = 0,
@@ -98,6 +98,8 @@ typedef struct {
   int32_t ended; /* 0: it ran into the limit of its length */
 } anydepth_output;
 
+/* 1 if a text of `length` bytes is short enough for the model, 0 if it had better be divided, or a code. */
+ANYDEPTH_API int anydepth_fits(anydepth_model* model, const char* text, size_t length, const char* pair);
 /* `lengths` in bytes, or null: texts end in a zero byte. Texts must be UTF-8. */
 ANYDEPTH_API anydepth_translations* anydepth_translate(anydepth_model* model, const char* const* texts,
                                                        const size_t* lengths, int32_t count,

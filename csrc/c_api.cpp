@@ -278,6 +278,13 @@ int32_t anydepth_depths(anydepth_model* model) {
   });
 }
 
+int anydepth_fits(anydepth_model* model, const char* text, size_t length, const char* pair) {
+  return guarded([&] {
+    check(model != nullptr && (text != nullptr || length == 0), "there is no model, or no text");
+    return static_cast<int>(model->text().fits(std::string_view(text, length), pair == nullptr ? "" : pair));
+  });
+}
+
 int anydepth_depth_at(anydepth_model* model, int32_t index, anydepth_depth* depth) {
   return guarded([&] {
     check(model != nullptr && depth != nullptr, "there is no model, or no place for the depth");

@@ -149,13 +149,23 @@ const MenuEntry& TextModel::choose_depth(const TextRequest& request, const std::
   throw Error("the depths of this file were never measured: name a depth instead of a budget");
 }
 
+size_t TextModel::longest(const LanguagePair* pair) const {
+  const bool tagged = pair != nullptr && pair->tag >= 0;
+  return static_cast<size_t>(std::max(0, max_length_ - 1 - (tagged ? 1 : 0)));
+}
+
+bool TextModel::fits(std::string_view text, const std::string& pair) {
+  if (!is_utf8(text)) throw Error("the text is not valid UTF-8");
+  return tokenizer().encode(text).size() <= longest(choose_pair(pair));
+}
+
 std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std::string_view>& texts,
                                                           const TextRequest& request, SpeculationStats& stats) {
   const LanguagePair* pair = choose_pair(request.pair);
   const MenuEntry& depth = choose_depth(request, pair == nullptr ? "" : pair->name());
   const Tokenizer& splitter = tokenizer();
   const int tag = pair == nullptr ? -1 : pair->tag;
-  const size_t longest = static_cast<size_t>(std::max(0, max_length_ - 1 - (tag < 0 ? 0 : 1)));
+  const size_t longest = this->longest(pair);
   if (request.search.shortlist && !model_.has_shortlist()) {
     if (!model_.complete()) throw NotYet("the shortlist of the file has not arrived");
     throw Error("the file has no shortlist");

@@ -62,6 +62,9 @@ class TextModel {
   const std::vector<MenuEntry>& menu() const { return menu_; }
   bool ready(const MenuEntry& entry) const { return model_.has_layers(entry.sub.encoder, entry.sub.decoder); }
 
+  // Whether a text is short enough for the model; longer ones are better divided.
+  bool fits(std::string_view text, const std::string& pair);
+
   std::vector<std::vector<TextOutput>> translate(const std::vector<std::string_view>& texts,
                                                  const TextRequest& request, SpeculationStats& stats);
 
@@ -69,6 +72,7 @@ class TextModel {
   const LanguagePair* choose_pair(const std::string& wanted) const;
   const MenuEntry& choose_depth(const TextRequest& request, const std::string& pair) const;
   const Tokenizer& tokenizer();
+  size_t longest(const LanguagePair* pair) const;  // source, in subwords
 
   const Model& model_;
   int max_length_ = 0;

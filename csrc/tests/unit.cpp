@@ -107,6 +107,7 @@ void test_wrong_arguments() {
   EXPECT(anydepth_memory(nullptr) == 0 && !anydepth_complete(nullptr) && !anydepth_has_shortlist(nullptr));
   EXPECT(anydepth_header(nullptr) == nullptr);
   EXPECT(anydepth_depths(nullptr) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_fits(nullptr, "a", 1, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_depth_at(nullptr, 0, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_search(nullptr, nullptr, nullptr, nullptr, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_logits(nullptr, nullptr, nullptr, nullptr, 0, 0, nullptr) == ANYDEPTH_INVALID);
@@ -152,6 +153,11 @@ void test_model(const char* path) {
   anydepth_request request;
   anydepth_defaults(&request);
   const char* text = "le chat dort.";
+  EXPECT(anydepth_fits(mapped, text, std::strlen(text), nullptr) == 1);
+  EXPECT(anydepth_fits(mapped, nullptr, 0, nullptr) == 1 && anydepth_fits(mapped, nullptr, 1, nullptr) == ANYDEPTH_INVALID);
+  const std::string longer(20000, 'x');
+  EXPECT(anydepth_fits(mapped, longer.data(), longer.size(), nullptr) == 0);
+  EXPECT(anydepth_fits(mapped, text, std::strlen(text), "xx-yy") == ANYDEPTH_INVALID);
   const int32_t count = anydepth_depths(mapped);
   EXPECT(count > 0);
   std::vector<std::string> expected(static_cast<size_t>(count));

@@ -17,6 +17,7 @@ import anydepth
 from anydepth.engines.native import library
 from anydepth.export.runtime import export_runtime
 from anydepth.export.sample import SampleText
+from anydepth.serve.segments import split
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "csrc"
@@ -149,6 +150,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runtime")
     shutil.copytree(ROOT / "runtime" / "src", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so"))
     shutil.copy(library()._name, folder / "anydepth_runtime" / "core.so")
+    shutil.copy(ROOT / "src" / "anydepth" / "serve" / "segments.py", folder / "anydepth_runtime")
     return folder
 
 
@@ -180,6 +182,23 @@ print(json.dumps([{{one.name: t.translate(texts, depth=one.name) for one in t.de
     assert scores == [h.score for h in translator.hypotheses(["le chat dort."], beam=3, nbest=3)[0]]
 
 
+TEXT = "Le chat dort. Le chien mange !\n\n  Il pleut.  \n---\n" + "le chat dort, " * 60
+
+
+def test_the_runtime_package_translates_a_text_as_the_server_does(runtime, model_file):
+    """It needs sentencex, so not without site packages."""
+    translator = anydepth.load(model_file)
+    longest = translator.longest_source
+    segments = split(TEXT, "fr", lambda part: len(translator.tokenizer.encode(part)) <= longest)
+    made = iter(translator.translate([one.text for one in segments if one.is_for_the_model]))
+    expected = "".join(one.around(next(made) if one.is_for_the_model else one.text) for one in segments)
+    code = f"import anydepth_runtime as a; print(a.Translator({str(model_file)!r}).translate_text({TEXT!r}), end='')"
+    command, environment = [sys.executable, "-c", code], {"PYTHONPATH": str(runtime)}
+    found = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert found.stdout == expected, found.stderr
+    assert found.stdout.count("\n") == TEXT.count("\n") and "---" in found.stdout
+
+
 def test_the_runtime_package_says_what_is_wrong(runtime, model_file):
     code = f"""
 from anydepth_runtime import *
@@ -199,6 +218,7 @@ said(lambda: t.translate("le chat.", beam="x"))
 said(lambda: t.translate("le chat.", timeout=float("nan")))
 said(lambda: t.translate("le chat.", timeout=1e-9))
 said(lambda: t.hypotheses("le chat."))
+said(lambda: t.translate_text("le chat."))
 """
     found = run_runtime(runtime, code).splitlines()
     for line, (kind, reason) in zip(
@@ -214,6 +234,7 @@ said(lambda: t.hypotheses("le chat."))
             ("TranslationError", "timeout is out of range"),
             ("StoppedError", "time was over"),
             ("TranslationError", "write [text]"),
+            ("ImportError", "pip install anydepth-runtime[text]"),
         ],
         strict=True,
     ):

@@ -4,7 +4,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-INTERFACE = 2  # of the library, as this file knows it
+INTERFACE = 3  # of the library, as this file knows it
 INVALID, FILE, NOT_YET, STOPPED, TOO_LONG, NO_MEMORY, INTERNAL = range(-1, -8, -1)
 
 
@@ -67,6 +67,7 @@ def load_library() -> ctypes.CDLL:
         ("depths", c_int32, (c_void_p,)),
         ("depth_at", c_int, (c_void_p, c_int32, POINTER(DepthStruct))),
         ("defaults", None, (POINTER(RequestStruct),)),
+        ("fits", c_int, (c_void_p, c_char_p, c_size_t, c_char_p)),
         ("translate", c_void_p, (c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_int32, POINTER(RequestStruct))),
         ("outputs", c_int32, (c_void_p, c_int32)),
         ("output_at", c_int, (c_void_p, c_int32, c_int32, POINTER(OutputStruct))),

@@ -5,13 +5,14 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, Unpack, overload
 
 from anydepth_runtime import library as c
 from anydepth_runtime.library import DepthStruct, OutputStruct, RequestStruct
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 SHARE = 32  # texts that a thread takes at a time
 _library = c.load_library()
@@ -42,8 +43,7 @@ ERRORS: "dict[int, type[Exception]]" = {
 }
 
 
-@dataclass(frozen=True)
-class Depth:
+class Depth(NamedTuple):
     """A depth of the menu, with what was measured for it: None where nothing was."""
 
     name: str
@@ -55,8 +55,7 @@ class Depth:
     chrf: float | None
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One translation. The score is its log-probability over the length penalty."""
 
     text: str
@@ -96,7 +95,7 @@ class Translator:
         if self._model is None:
             _fail(str(path))
         self._header: dict[str, Any] = json.loads(_library.anydepth_header(self._model))
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: "ThreadPoolExecutor | None" = None
         self.depths = self._read_depths()
 
     def __del__(self) -> None:
@@ -159,6 +158,31 @@ class Translator:
         found = [best.text for best, *_ in self.hypotheses(given, depth=depth, **options)]
         return found[0] if isinstance(texts, str) else found
 
+    def translate_text(self, text: str, *, depth: str | None = None, **options: Unpack[Options]) -> str:
+        """A text of any length, sentence by sentence, with what is between them as it was. Options as for `hypotheses`.
+
+        Needs sentencex: `pip install anydepth-runtime[text]`.
+        """
+        if not isinstance(text, str):
+            raise TranslationError(f"the text is of type {type(text).__name__}, not a string")
+        try:
+            from anydepth_runtime.segments import split
+        except ModuleNotFoundError as error:
+            raise ImportError("splitting a text into sentences needs: pip install anydepth-runtime[text]") from error
+        readable = text.encode("utf-8", "replace").decode().replace("\0", " ")
+        segments = split(readable, self.source_language, self._fits)
+        sources = [segment.text for segment in segments if segment.is_for_the_model]
+        made = iter(self.translate(sources, depth=depth, **options))
+        return "".join(s.around(next(made) if s.is_for_the_model else s.text) for s in segments)
+
+    def _fits(self, text: str) -> bool:
+        """Whether it is short enough for the model."""
+        data, pair = text.encode(), None if self.pair is None else _name(self.pair, "pair")
+        found = _library.anydepth_fits(self._model, data, len(data), pair)
+        if found < 0:
+            _fail(str(self.path))
+        return bool(found)
+
     def hypotheses(
         self,
         texts: "Iterable[str]",
@@ -176,7 +200,7 @@ class Translator:
         """The `nbest` best translations of each text, in order, best first.
 
         Args:
-            texts: Sentences; longer texts are better split into them first.
+            texts: Sentences; `translate_text` splits longer texts into them.
             depth: Such as "4-1"; by default that of the model.
             budget: Instead of a depth: seconds per sentence, by the times that were measured.
             beam: Beam size; 1 is greedy search.
@@ -213,6 +237,8 @@ class Translator:
             parts = [self._translate(first, share, request) for first, share in shares or [(0, [])]]
         else:
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor  # a megabyte that one sentence does without
+
                 self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="anydepth")
             parts = list(self._pool.map(lambda share: self._translate(share[0], share[1], request), shares))
         return [one for part in parts for one in part]

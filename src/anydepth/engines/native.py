@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anydepth.engines.shortlist import Shortlist
     from anydepth.word_depths.table import TokenDepths
 
-INTERFACE = 2  # of the core, as this file knows it
+INTERFACE = 3  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
 
