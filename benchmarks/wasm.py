@@ -1,9 +1,10 @@
 """The core as WebAssembly under Node against the same core on AVX2: one thread, the bundled model, single sentences.
 
-python benchmarks/wasm.py [--rounds 5] [--sentences 100]
+python benchmarks/wasm.py [--rounds 5] [--sentences 100] [--source FILE]
 
-CPU time, ratios of interleaved rounds; above 1: WebAssembly is slower. Translations that differ are listed:
-WebAssembly has no fused multiply-add, so that a quantized number may differ by one, which decides ties.
+CPU time, ratios of interleaved rounds; above 1: WebAssembly is slower. Translations that differ are listed, each with
+its margin: by how much, of logits on AVX2, the first subword that differs is better than WebAssembly's. WebAssembly has
+no fused multiply-add, so that a quantized number may differ by one, which decides ties.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from anydepth.artifact import bundled_model
+from anydepth.data import Tokenizer
 from anydepth.engines.native import NativeModel
 from anydepth.export.runtime import build_runtime_file
 from anydepth.export.sample import find_sample
@@ -33,31 +35,39 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sentences", type=int, default=100)
+    parser.add_argument("--source", type=Path, help="sentences other than the sample of the model")
     arguments = parser.parse_args()
     program = (PAGE / "anydepth.wasm").read_bytes()
     print(f"program: {len(program):,} bytes, {len(gzip.compress(program)):,} compressed (bar {LARGEST:,})")
     translator = Translator.load(engine="torch", device="cpu", threads=1)
-    texts = find_sample(translator, bundled_model()).sources[: arguments.sentences]
+    texts = find_sample(translator, bundled_model()).sources
+    if arguments.source is not None:
+        texts = arguments.source.read_text("utf-8").splitlines()
+    texts = texts[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.anydepth"
         path.write_bytes(build_runtime_file(translator))
-        compare(path, translator.menu.names, texts, arguments.rounds)
+        compare(path, translator, texts, arguments.rounds)
 
 
-def compare(path: Path, depths: list[str], texts: list[str], rounds: int) -> None:
-    native = NativeModel(path, "avx2")
+def compare(path: Path, translator: Translator, texts: list[str], rounds: int) -> None:
+    native, depths = NativeModel(path, "avx2"), translator.menu.names
     first = run_node(path, texts, depths, 1, pieces=50_000)
     ready = first["arrivals"][0]
     print(f"first depth {ready['ready'][0]} after {ready['bytes'] / first['size']:.0%} of the file")
-    same = 0
+    same, margins = 0, []
     for depth in depths:
         expected = native.translate(texts, depth, None)
         found = first["outputs"][depth]
         same += sum(one == other for one, other in zip(expected, found, strict=True))
         for text, one, other in zip(texts, expected, found, strict=True):
             if one != other:
-                print(f"differs at {depth}: {text!r}: {one!r}, in WebAssembly {other!r}")
+                margins.append(margin(native, translator, depth, text, one, other))
+                print(f"differs at {depth} by {margins[-1]:.4f}: {text!r}: {one!r}, in WebAssembly {other!r}")
     print(f"same translations: {same:,} of {len(texts) * len(depths):,} at {len(depths)} depths")
+    print(
+        f"largest margin of those that differ: {max(margins, default=0.0):.4f}; median {median(margins or [0.0]):.4f}"
+    )
     for depth in (depths[0], depths[len(depths) // 2], depths[-1]):
         ratios = []
         for _ in range(rounds):
@@ -68,6 +78,32 @@ def compare(path: Path, depths: list[str], texts: list[str], rounds: int) -> Non
             ratios.append(wasm / (time.process_time() - began))
         worst = f"rounds {min(ratios):.2f} to {max(ratios):.2f}"
         print(f"CPU time at {depth}: {median(ratios):.2f}x of AVX2 (bar {BAR}x), {worst}", flush=True)
+
+
+def margin(native: NativeModel, translator: Translator, depth: str, text: str, one: str, other: str) -> float:
+    """Between the first subword of the translation with which it is no longer a prefix of the other, and the best
+    subword with which it still would be."""
+    tokenizer, sub = translator.tokenizer, translator.menu[depth].subnetwork
+    source = translator.as_read(tokenizer.encode(text))
+    logits = native.logits(sub, source, [tokenizer.BOS], translator.model.vocabulary, 1)[-1]
+    chosen: list[int] = []
+    while (best := int(logits.argmax())) != tokenizer.EOS and other.startswith(tokenizer.decode([*chosen, best])):
+        chosen.append(best)
+        target = [tokenizer.BOS, *chosen]
+        logits = native.logits(sub, source, target, translator.model.vocabulary, len(target))[-1]
+    rest = (
+        float(logits[best] - logits[token])
+        for token in map(int, logits.argsort()[::-1][1:])
+        if (
+            tokenizer.decode(chosen) == other if token == tokenizer.EOS else _continues(tokenizer, chosen, token, other)
+        )
+    )
+    return next(rest, float("nan"))
+
+
+def _continues(tokenizer: Tokenizer, chosen: list[int], token: int, text: str) -> bool:
+    longer = tokenizer.decode([*chosen, token])
+    return text.startswith(longer) and len(longer) > len(tokenizer.decode(chosen))
 
 
 def run_node(path: Path, texts: list[str], depths: list[str], rounds: int, pieces: int | None = None) -> dict[str, Any]:

@@ -196,7 +196,8 @@ def test_the_runtime_package_translates_a_text_as_the_server_does(runtime, model
     command, environment = [sys.executable, "-c", code], {"PYTHONPATH": str(runtime)}
     found = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert found.stdout == expected, found.stderr
-    assert found.stdout.count("\n") == TEXT.count("\n") and "---" in found.stdout
+    assert found.stdout.count("\n") == TEXT.count("\n")
+    assert "---" in found.stdout
 
 
 def test_the_runtime_package_says_what_is_wrong(runtime, model_file):

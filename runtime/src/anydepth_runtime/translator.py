@@ -95,7 +95,7 @@ class Translator:
         if self._model is None:
             _fail(str(path))
         self._header: dict[str, Any] = json.loads(_library.anydepth_header(self._model))
-        self._pool: "ThreadPoolExecutor | None" = None
+        self._pool: ThreadPoolExecutor | None = None
         self.depths = self._read_depths()
 
     def __del__(self) -> None:
