@@ -83,3 +83,11 @@ def test_a_number_of_processes_without_the_rest(toy_recipe, tmp_path):
     environment = {**os.environ, "WORLD_SIZE": "2"}
     done = anydepth(*command(toy_recipe, tmp_path / "run")[2:], env=environment)
     assert_one_line(done, "WORLD_SIZE is 2 but there is no RANK: start with torchrun")
+
+
+def test_what_is_wrong_is_said_by_one_of_two_processes(toy_recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    said = train(toy_recipe, tmp_path / "run").stderr.decode()
+    assert said.count("is not empty and not a run: give another folder with --out") == 1
+    assert "anydepth/" not in said  # no traceback of ours, of either process

@@ -100,6 +100,8 @@ def main() -> None:
     # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # there are none, and looking for them takes a while
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack of a process whose connection has been closed
     show_progress()
     asked = sys.argv[1] if len(sys.argv) > 1 else None
     known = asked in (GROUP, "--version") or any(asked in verbs for verbs in VERBS.values())
@@ -132,6 +134,8 @@ def one_line_errors() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, RuntimeError) and re.search(r"out of memory|allocate memory", str(error)):
             _fail(OUT_OF_MEMORY)
+        if type(error).__name__ in ("DistNetworkError", "DistStoreError"):  # of torch, which may not be imported here
+            _fail("process 0 has ended, and said why", said_by_all=True)
         if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
             raise
         message = error.format_message()
