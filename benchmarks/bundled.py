@@ -8,12 +8,14 @@ Tatoeba's test set are on the OPUS-MT-testsets pages. BLEU and chrF by sacrebleu
 - every depth, beside the other systems
 - SET in capitals, in small letters, without accents, without final punctuation: BLEU without case, below the plain form
 - numbers of the source that are in the output; outputs in which four words come three times
-- the everyday list of tests/bundled: the share of acceptable outputs, and all the others, to be read
+- the everyday list of tests/bundled: the share of acceptable outputs, also of those that are not in the phrasebook that
+  it was trained with; and all the others, to be read
 """
 
 import argparse
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +27,9 @@ import anydepth
 from anydepth.artifact import bundled_model
 from anydepth.infer.translator import Translator
 
-EVERYDAY = Path(__file__).parents[1] / "tests" / "bundled" / "everyday.tsv"
+ROOT = Path(__file__).parents[1]
+EVERYDAY = ROOT / "tests" / "bundled" / "everyday.tsv"
+sys.path.insert(0, str(ROOT / "recipes"))
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 FINAL = re.compile(r"\s*[.!?…]+$")
 
@@ -70,8 +74,11 @@ def normal(text: str) -> str:
     return re.sub(r"[\s.!?…]+$", "", re.sub(r"^[¿¡\s]+", "", text.lower().replace("’", "'")))
 
 
-def everyday(translator: Translator, depth: str) -> tuple[float, list[tuple[str, str]]]:
-    """The share of acceptable outputs, and the inputs and outputs that are not."""
+def everyday(translator: Translator, depth: str) -> tuple[float, float, list[tuple[str, str]]]:
+    """The share of acceptable outputs, that of inputs that the phrasebook does not have, and the wrong ones."""
+    import pt_en
+
+    known = {pt_en.plain(text) for text in pt_en.expand(ROOT / "recipes" / "phrases.pt-en.txt")}
     rows = [line.split("\t") for line in EVERYDAY.read_text("utf-8").splitlines()]
     outputs = translator.translate([text for text, _ in rows], depth=depth)
     wrong = [
@@ -79,7 +86,9 @@ def everyday(translator: Translator, depth: str) -> tuple[float, list[tuple[str,
         for (text, pattern), output in zip(rows, outputs, strict=True)
         if not re.fullmatch(pattern, normal(output))
     ]
-    return 1 - len(wrong) / len(rows), wrong
+    new = sum(pt_en.plain(text) not in known for text, _ in rows)
+    new_wrong = sum(pt_en.plain(text) not in known for text, _ in wrong)
+    return 1 - len(wrong) / len(rows), 1 - new_wrong / new, wrong
 
 
 def main() -> None:
@@ -118,9 +127,9 @@ def main() -> None:
             of_form = float(uncased.corpus_score(outputs, [references]).score)
             figures[depth][name] = plain[depth] - of_form
             print(f"{depth} {name}: {of_form:.1f} BLEU without case, {plain[depth] - of_form:.1f} below the plain form")
-        share, wrong = everyday(translator, depth)
-        figures[depth]["everyday"] = share
-        print(f"{depth} everyday list: {share:.1%} acceptable; the others:")
+        share, of_new, wrong = everyday(translator, depth)
+        figures[depth] |= {"everyday": share, "everyday, not in the phrasebook": of_new}
+        print(f"{depth} everyday list: {share:.1%} acceptable, {of_new:.1%} outside of the phrasebook; wrong:")
         for text, output in wrong:
             print(f"    {text}  ->  {output}")
     if arguments.out:

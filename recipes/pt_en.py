@@ -128,6 +128,11 @@ def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
 
 
 def phrases(book: Path, out: Path) -> None:
+    pairs = expand(book)
+    out.write_text("".join(f"{source}\t{target}\tphrase\n" for source, target in pairs.items()), encoding="utf-8")
+
+
+def expand(book: Path) -> dict[str, str]:
     """Expand a phrasebook: lists of words, and phrases with slots for them. As written, and as a hasty person types."""
     lists, templates = _read_phrasebook(book)
     rng, pairs = random.Random(1), dict[str, str]()
@@ -143,7 +148,7 @@ def phrases(book: Path, out: Path) -> None:
             portuguese = re.sub(r"\b(em|de) ([oa])\b", lambda found: CONTRACTIONS[found[0]], portuguese)
             for one in _ways_of_writing(portuguese, english, names):
                 pairs.setdefault(*one)
-    out.write_text("".join(f"{source}\t{target}\tphrase\n" for source, target in pairs.items()), encoding="utf-8")
+    return pairs
 
 
 def _read_phrasebook(book: Path) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:

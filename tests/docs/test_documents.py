@@ -10,7 +10,6 @@ import importlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,12 +20,12 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from made_runtime import make_runtime
 from markdown_it import MarkdownIt
 
 from anydepth.cli import build_app
 from anydepth.config import Recipe
 from anydepth.config.reading import read_recipe
-from anydepth.engines.native import library
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -179,9 +178,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
         (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     if any("anydepth_runtime" in block.text for block in blocks(page) if block.language == "python"):
-        package = shutil.copytree(ROOT / "runtime" / "src", tmp_path / "runtime", ignore=shutil.ignore_patterns("*.so"))
-        shutil.copy(library()._name, package / "anydepth_runtime" / "core.so")  # which has the same C interface
-        monkeypatch.syspath_prepend(package)
+        monkeypatch.syspath_prepend(make_runtime(tmp_path / "runtime"))
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     names: dict[str, object] = {"__name__": "example"}
     for block in blocks(page):

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runtime import make_runtime
 from random_models import TEXTS
 
 import anydepth
-from anydepth.engines.native import library
 from anydepth.export.runtime import export_runtime
 from anydepth.export.sample import SampleText
 from anydepth.serve.segments import split
@@ -146,12 +146,7 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(programs, model_file, argumen
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime package with the library of this installation, which has the same C interface."""
-    folder = tmp_path_factory.mktemp("runtime")
-    shutil.copytree(ROOT / "runtime" / "src", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so"))
-    shutil.copy(library()._name, folder / "anydepth_runtime" / "core.so")
-    shutil.copy(ROOT / "src" / "anydepth" / "serve" / "segments.py", folder / "anydepth_runtime")
-    return folder
+    return make_runtime(tmp_path_factory.mktemp("runtime"))
 
 
 def run_runtime(runtime: Path, code: str) -> str:
