@@ -2,15 +2,16 @@
 
 `make studies` goes on with what is unfinished (studies/run.py), and docs/studies.md shows what is there. Arms are plain
 `anydepth train` runs of one of the recipes in recipes/studies, each with several seeds. In changes and commands, {out}
-is the folder of a claim's runs and {data} that of the corpora.
+is the folder of a claim's runs, {data} that of the corpora, and {best ARM} the value of X in the ARM-X with the lowest
+validation loss.
 
-Everything is chosen on validation text; the test set is translated once, by the last steps of a claim. All arms of a
-comparison have the same optimiser and the same tokenizer.
+Everything is chosen on validation text; each run translates the test set once. All arms of a comparison have the same
+optimiser and the same tokenizer.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+DEEPEST = "deepest"  # depth: that of a model that has no other
 TATOEBA = "{data}/tatoeba-en-fr"
 MULTI30K = "{data}/multi30k"
 REVIEWS = "{data}/movie-reviews"
@@ -18,26 +19,46 @@ REVIEWS = "{data}/movie-reviews"
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of training. `needs` are the names of arms and steps that have to be finished first."""
+    """One way of training. `needs` are the arms whose first model, and the steps whose files, it is made with; `after`
+    are arms whose results it depends on."""
 
     name: str
     recipe: str
     changes: tuple[str, ...] = ()
     seeds: int = 3
     needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Step:
-    """An `anydepth` command that is neither a training nor repeated once `makes` is there."""
+    """An `anydepth` command other than a training. It runs if `makes` is needed; or, if that is a `result`, once: it is
+    kept among the records."""
 
     name: str
     command: tuple[str, ...]
     makes: str
     needs: tuple[str, ...] = ()
+    result: bool = False
 
 
-Work = tuple[Arm | Step, ...]
+@dataclass(frozen=True)
+class Comparison:
+    """Of arms on the test set, every one with the first, by a bootstrap over seeds and sentences. A depth that is not
+    given is the model's only one."""
+
+    name: str
+    arms: tuple[str, ...]
+    depth: str
+
+
+Work = tuple[Arm | Step | Comparison, ...]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    source: str
+    reference: str
 
 
 @dataclass(frozen=True)
@@ -49,20 +70,24 @@ class Claim:
     shown: str  # what counts as shown
     work: Work
     files: tuple[str, ...] = ()  # corpora that nobody can fetch for you
+    test: TestSet | None = None
+    shares: str = ""  # the claim whose folder it uses: arms of the same name are the same
+
+    @property
+    def folder(self) -> str:
+        return self.shares or self.key
+
+    @property
+    def arms(self) -> "list[Arm]":
+        return [item for item in self.work if isinstance(item, Arm)]
+
+    def depths_of(self, arm: str) -> list[str]:
+        """At which an arm is compared."""
+        return list(dict.fromkeys(c.depth for c in self.work if isinstance(c, Comparison) and arm in c.arms))
 
 
-def seeds(arm: str, count: int = 3) -> str:
-    """The models of an arm, as `compare` and `sweep` take them."""
-    return ",".join(f"{{out}}/{arm}/seed-{number}" for number in range(1, count + 1))
-
-
-def compare(name: str, arms: Sequence[str], test: Sequence[str], depth: str | None = None, count: int = 3) -> Step:
-    """On the test set, every arm with the first, by a bootstrap over seeds and sentences."""
-    at = [] if depth is None else ["--depth", depth]
-    systems = [f"{arm}={seeds(arm, count)}" for arm in arms]
-    report = f"{{out}}/report-{name}"
-    command = ("compare", *systems, *test, *at, "--over-seeds", "--out", report)
-    return Step(name, command, f"{report}/compare.json", tuple(arms))
+def test_options(test: TestSet) -> tuple[str, ...]:
+    return ("--source", test.source, "--reference", test.reference)
 
 
 def of_depth(depth: str) -> tuple[str, ...]:
@@ -82,7 +107,7 @@ TIED_BASE = (
     *("model.width=128", "model.ffn=512", "train.optimiser=muon", "train.steps=9600", "train.warmup=600"),
     *("train.valid_every=800", "train.checkpoint_every=200"),
 )
-TATOEBA_TEST = ("--source", f"{TATOEBA}/test.fr", "--reference", f"{TATOEBA}/test.en")
+TATOEBA_TEST = TestSet(f"{TATOEBA}/test.fr", f"{TATOEBA}/test.en")
 TOKENIZER = "data.tokenizer={out}/vanilla-6-6/seed-1"
 ENDS = "train.valid_depths=[6-6, 1-1]"
 VANILLA_DEPTHS = ("4-4", "2-2", "1-1", "6-2")
@@ -115,14 +140,14 @@ TIED_ARMS: Work = (
         "train.checkpoint_every=50",
         "train.valid_every=100",
     ),
-    compare("at-6-6", ("vanilla-6-6", *TIED_MODES), TATOEBA_TEST, "6-6"),
-    compare("exact-and-sampled", ("sampled", "exact", "exact-equal-time"), TATOEBA_TEST, "6-6"),
-    *(compare(f"at-{depth}", (f"vanilla-{depth}", *TIED_MODES), TATOEBA_TEST, depth) for depth in VANILLA_DEPTHS),
+    *(Comparison(f"at-{depth}", (f"vanilla-{depth}", *TIED_MODES), depth) for depth in ("6-6", *VANILLA_DEPTHS)),
+    Comparison("exact-and-sampled", ("sampled", "exact", "exact-equal-time"), "6-6"),
     Step(
         "oracle",  # Figure 2
-        ("oracle", "{out}/sampled-encoder/seed-1", *TATOEBA_TEST, "--out", "{out}/report-oracle"),
-        "{out}/report-oracle/index.html",
+        ("oracle", "{out}/sampled-encoder/seed-1", *test_options(TATOEBA_TEST), "--out", "{out}/report-oracle"),
+        "{out}/report-oracle/oracle.json",
         ("sampled-encoder",),
+        result=True,
     ),
 )
 
@@ -133,7 +158,7 @@ DISTILLED = (
 RECURRENT = ("model.encoder_shared=all", "model.decoder_shared=all")
 DISTILLED_ARMS: Work = (
     FETCH_TATOEBA,
-    Arm("vanilla-6-6", TIED, TIED_BASE, 1, ("tatoeba",)),
+    Arm("vanilla-6-6", TIED, TIED_BASE, needs=("tatoeba",)),
     Step(
         "distill",
         (
@@ -151,42 +176,27 @@ DISTILLED_ARMS: Work = (
         "{out}/distilled/distilled.en",
         ("vanilla-6-6",),
     ),
-    tied("tied", "mode: sampled-encoder"),
-    tied("tied-distilled", "mode: sampled-encoder", DISTILLED, needs=("distill",)),
+    tied("sampled-encoder", "mode: sampled-encoder"),
+    tied("distilled", "mode: sampled-encoder", DISTILLED, needs=("vanilla-6-6", "distill")),
     tied("recurrent", "mode: sampled-encoder", *RECURRENT),
-    tied("recurrent-distilled", "mode: sampled-encoder", DISTILLED, *RECURRENT, needs=("distill",)),
-    *(compare(f"lift-{depth}", ("tied", "tied-distilled"), TATOEBA_TEST, depth) for depth in ("1-1", "2-2", "6-6")),
-    Step(
-        "greedy",
-        (
-            "sweep",
-            "{out}/recurrent-distilled/seed-1",
-            *TATOEBA_TEST,
-            "--depths",
-            "2-2",
-            "--no-record",
-            "--out",
-            "{out}/report-greedy",
-        ),
-        "{out}/report-greedy/index.html",
-        ("recurrent-distilled",),
-    ),
-    Step(
-        "beam",
-        (
-            "sweep",
-            "{out}/tied/seed-1",
-            *TATOEBA_TEST,
-            "--depths",
-            "5-6",
-            "--beam",
-            "4",
-            "--no-record",
-            "--out",
-            "{out}/report-beam",
-        ),
-        "{out}/report-beam/index.html",
-        ("tied",),
+    tied("recurrent-distilled", "mode: sampled-encoder", DISTILLED, *RECURRENT, needs=("vanilla-6-6", "distill")),
+    *(Comparison(f"lift-{depth}", ("sampled-encoder", "distilled"), depth) for depth in ("1-1", "2-2", "6-6")),
+    Comparison("lift-recurrent-2-2", ("recurrent", "recurrent-distilled"), "2-2"),
+    *(
+        Step(
+            name,
+            (
+                *("sweep", f"{{out}}/{arm}/seed-1", *test_options(TATOEBA_TEST), "--depths", depth, "--beam", beam),
+                *("--no-record", "--out", f"{{out}}/report-{name}"),
+            ),
+            f"{{out}}/report-{name}/sweep.json",
+            (arm,),
+            result=True,
+        )
+        for name, arm, depth, beam in (
+            ("greedy", "recurrent-distilled", "2-2", "1"),
+            ("beam", "sampled-encoder", "5-6", "4"),
+        )
     ),
 )
 
@@ -199,7 +209,7 @@ FLEXIBLE_BASE = (
     *("train.optimiser=muon", "train.rate=2.0e-3", "train.steps=8000", "train.warmup=500"),
     *("train.valid_every=500", "train.checkpoint_every=200"),
 )
-MULTI30K_TEST = ("--source", f"{MULTI30K}/test_2016_flickr.en", "--reference", f"{MULTI30K}/test_2016_flickr.de")
+MULTI30K_TEST = TestSet(f"{MULTI30K}/test_2016_flickr.en", f"{MULTI30K}/test_2016_flickr.de")
 SAME_TOKENIZER = "data.tokenizer={out}/individual-6-2/seed-1"
 ALL_DEPTHS = tuple(f"{n}-{m}" for n in (1, 2, 3, 6) for m in (1, 2))
 
@@ -228,16 +238,13 @@ FLEXIBLE_ARMS: Work = (
     # As many batches in an update as multi-task has tasks.
     flexible("layerdrop", "name: layerdrop, encoder_p: 0.5, decoder_p: 0.5", "train.accumulate=8"),
     *(
-        compare(f"at-{one}", (f"individual-{one}", "multi-task", "multi-task-4x", "layerdrop"), MULTI30K_TEST, one)
+        Comparison(f"at-{one}", (f"individual-{one}", "multi-task", "multi-task-2x", "multi-task-4x", "layerdrop"), one)
         for one in ALL_DEPTHS
     ),
 )
 
 # Multi30k, German to English, 6-24, width 64, Adam as in the paper.
-FROM_GERMAN_TEST = (
-    *("--source", f"{MULTI30K}/test_2016_flickr.de"),
-    *("--reference", f"{MULTI30K}/test_2016_flickr.en"),
-)
+FROM_GERMAN_TEST = TestSet(f"{MULTI30K}/test_2016_flickr.de", f"{MULTI30K}/test_2016_flickr.en")
 LATENT = "recipes/studies/latent-depth.yaml"
 LATENT_BASE = (
     f"data.train={{source: {MULTI30K}/train.de, target: {MULTI30K}/train.en}}",
@@ -276,7 +283,8 @@ LATENT_ARMS: Work = (
     Arm("quality-latent-24", LATENT, (*QUALITY, f"objective={{{GATES}}}")),
     Arm("quality-latent-12", LATENT, (*QUALITY, f"objective={{{HALF}}}")),
     Arm("quality-layerdrop", LATENT, (*QUALITY, "objective={name: layerdrop, encoder_p: 0, decoder_p: 0.5}")),
-    compare("pruned", ("quality-static-12", "quality-latent-12", "quality-static-24"), FROM_GERMAN_TEST),
+    Comparison("pruned", ("quality-static-12", "quality-latent-12", "quality-static-24"), DEEPEST),
+    Comparison("deep", ("quality-static-24", "quality-latent-24", "quality-layerdrop"), DEEPEST),
     *(
         Arm(
             f"languages-{name}",
@@ -308,9 +316,8 @@ METHODS = {
     "regular": "method: ckd, map: regular",
     "overlap": "method: ckd, map: overlap",
 }
-LAMBDAS = (0.1, 0.3, 0.7)  # tried with one seed each
-# The best of them on validation, by norm and method, if not the paper's 0.7: filled in before the eight seeds run.
-CHOSEN_LAMBDAS: dict[tuple[str, str], float] = {}
+LAMBDAS = ("0.1", "0.3", "0.7")  # tried with one seed each; the best on validation is for the eight seeds
+TUNED = ("pkd", "pkd-projected", "regular", "overlap")
 
 
 def ckd_text(part: str) -> tuple[str, ...]:
@@ -323,27 +330,24 @@ def ckd_text(part: str) -> tuple[str, ...]:
     )
 
 
-def student(norm: str, part: str, name: str, weight: float | None = None, count: int = 8) -> Arm:
-    method, teacher = METHODS[name], f"{{out}}/teacher-{norm}/seed-1"
-    chosen = CHOSEN_LAMBDAS.get((norm, name)) if weight is None else weight
-    keys = method if chosen is None or method is None else f"{method}, lambda: {chosen}"
+def student(norm: str, part: str, name: str, weight: str | None = None) -> Arm:
+    """With a `weight`, lambda, to try it; without, the eight seeds with the best one."""
+    method, teacher, tried = METHODS[name], f"{{out}}/teacher-{norm}/seed-1", f"{norm}-all-{name}-lambda"
+    keys = method if name not in TUNED else f"{method}, lambda: {weight or f'{{best {tried}}}'}"
     taught = f"data.tokenizer={teacher}" if keys is None else f"teacher={{model: {teacher}, {keys}}}"
-    changes = (*ckd_text(part), f"model.norm={norm}", *of_depth("2-2"), taught)
-    suffix = "" if weight is None else f"-lambda-{weight}"
-    return Arm(f"{norm}-{part}-{name}{suffix}", CKD, changes, count, (f"teacher-{norm}",))
+    changes, needs = (*ckd_text(part), f"model.norm={norm}", *of_depth("2-2"), taught), (f"teacher-{norm}",)
+    if weight is not None:
+        return Arm(f"{tried}-{weight}", CKD, changes, 1, needs)
+    after = tuple(f"{tried}-{one}" for one in LAMBDAS) if name in TUNED else ()
+    return Arm(f"{norm}-{part}-{name}", CKD, changes, 8, needs, after)
 
 
 CKD_ARMS: Work = (
     *(Arm(f"teacher-{norm}", CKD, (*ckd_text("all"), f"model.norm={norm}"), 1) for norm in ("layer", "post")),
-    *(
-        student(norm, "all", name, weight, 1)
-        for norm in ("layer", "post")
-        for name in ("pkd", "pkd-projected", "regular", "overlap")
-        for weight in LAMBDAS
-    ),
+    *(student(norm, "all", name, weight) for norm in ("layer", "post") for name in TUNED for weight in LAMBDAS),
     *(student(norm, part, name) for norm in ("layer", "post") for part in ("all", "tenth") for name in METHODS),
     *(
-        compare(f"{norm}-{part}", tuple(f"{norm}-{part}-{name}" for name in METHODS), FROM_GERMAN_TEST, count=8)
+        Comparison(f"{norm}-{part}", tuple(f"{norm}-{part}-{name}" for name in METHODS), DEEPEST)
         for norm in ("layer", "post")
         for part in ("all", "tenth")
     ),
@@ -381,6 +385,7 @@ CLAIMS = (
         "The upper end of the 95% interval of vanilla 6-6 minus the best tied arm at 6-6 is below 0.7 BLEU. Exact is "
         "better than sampled (at equal updates, or at equal time) if the interval of their difference excludes 0.",
         TIED_ARMS,
+        test=TATOEBA_TEST,
     ),
     Claim(
         "distilled",
@@ -390,6 +395,8 @@ CLAIMS = (
         "The gain at 1-1 exceeds that at 6-6, intervals apart. Recurrent 2-2: BLEU at most 0.3 below 5-6 with beam 4, "
         "and at most 0.25 times its time, interleaved on one machine.",
         DISTILLED_ARMS,
+        test=TATOEBA_TEST,
+        shares="tied-multi",
     ),
     Claim(
         "flexible",
@@ -400,6 +407,7 @@ CLAIMS = (
         "interval of the mean difference is not wholly below -0.3 BLEU, at equal updates per task and at equal cost.",
         FLEXIBLE_ARMS,
         GERMAN,
+        MULTI30K_TEST,
     ),
     Claim(
         "latent",
@@ -414,6 +422,7 @@ CLAIMS = (
             for name in ("train", "val", "test_2016_flickr")
             for to in ("de", "en", "fr", "cs")
         ),
+        FROM_GERMAN_TEST,
     ),
     Claim(
         "ckd",
@@ -424,6 +433,7 @@ CLAIMS = (
         "step is over PKD with a projection.",
         CKD_ARMS,
         GERMAN,
+        FROM_GERMAN_TEST,
     ),
     Claim(
         "word-depths",

@@ -3,28 +3,36 @@
 python studies/run.py [CLAIM ...] [--jobs 2] [--tables]
 
 Every arm is a plain `anydepth train` at the lowest priority, which resumes exactly where it stopped, so this may be
-interrupted at any time (Ctrl-C, or kill) and started again.
+interrupted at any time (Ctrl-C, or kill) and started again. A seed that has ended translates the test set and leaves a
+record (records.py) in studies/records, which is part of the repository: a study goes on elsewhere from what is there.
 """
 
 import argparse
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
-from claims import CLAIMS, MULTI30K, Arm, Claim, Step
+from claims import CLAIMS, DEEPEST, MULTI30K, Arm, Claim, Comparison, Step, test_options
+from records import RunRecord, read_state, record_path
 from tables import studies_page
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import FINISHED, read_log
+from anydepth.evaluate.metrics import score
+from anydepth.evaluate.significance import paired_bootstrap
+from anydepth.evaluate.training_run import FINISHED
 from anydepth.files import only_process, write_atomically
 
 ROOT = Path(__file__).parent.parent
+BEST = re.compile(r"\{best ([^}]+)\}")
+TEST = "test"  # the folder of a run with its outputs on the test set, and its name there
 LEAST_PRIORITY = 19
 POLL = 0.5  # seconds
 
@@ -33,67 +41,184 @@ POLL = 0.5  # seconds
 class Folders:
     out: Path
     data: Path
+    records: Path
 
-    def of(self, claim: Claim) -> Path:
-        return self.out / claim.key
+    def home(self, claim: Claim) -> Path:
+        return self.out / claim.folder
+
+    def kept(self, claim: Claim) -> Path:
+        return self.records / claim.folder
 
     def fill(self, text: str, claim: Claim) -> str:
-        return text.replace("{out}", str(self.of(claim))).replace("{data}", str(self.data))
+        filled = BEST.sub(lambda found: best_value(self.kept(claim), found[1]), text)
+        return filled.replace("{out}", str(self.home(claim))).replace("{data}", str(self.data))
 
-    def runs(self, claim: Claim, arm: Arm) -> list[Path]:
-        return [self.of(claim) / arm.name / f"seed-{seed}" for seed in range(1, arm.seeds + 1)]
+    def run(self, claim: Claim, arm: str, seed: int) -> Path:
+        return self.home(claim) / arm / f"seed-{seed}"
+
+    def record(self, claim: Claim, arm: str, seed: int) -> Path:
+        return record_path(self.kept(claim), arm, seed)
+
+
+def best_value(records: Path, prefix: str) -> str:
+    """X of the arm PREFIX-X whose first seed has the lowest validation loss; "?" until there is one."""
+    found = {path.parent.name: RunRecord.load(path).state.nll for path in records.glob(f"{prefix}-*/seed-1.json.gz")}
+    losses = {name: nll for name, nll in found.items() if nll is not None}
+    return min(losses, key=losses.__getitem__).removeprefix(f"{prefix}-") if losses else "?"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One process: a seed of an arm, or a step."""
+    """One process: the training or the test of a seed of an arm, or a step."""
 
     label: str
     arguments: tuple[str, ...]
     log: Path
 
 
-def has_diverged(run: Path) -> bool:
-    return any(record["kind"] == "diverged" for record in read_log(run))
+@dataclass(frozen=True)
+class Study:
+    """What is left to do of a claim. `claims` are all there are: arms of those that share a folder are the same."""
 
+    claim: Claim
+    folders: Folders
+    claims: Sequence[Claim]
 
-def is_run_over(run: Path) -> bool:
-    """Finished, or diverged, which is a result as well and comes again on every try."""
-    return (run / FINISHED).exists() or has_diverged(run)
+    def depths_of(self, arm: Arm) -> list[str]:
+        """At which it is compared."""
+        sharing = [one for one in self.claims if one.folder == self.claim.folder]
+        return list(dict.fromkeys(depth for one in sharing for depth in one.depths_of(arm.name)))
 
+    def is_recorded(self, arm: Arm, seed: int) -> bool:
+        return self.folders.record(self.claim, arm.name, seed).exists()
 
-def is_done(item: Arm | Step, claim: Claim, folders: Folders) -> bool:
-    if isinstance(item, Step):
-        return Path(folders.fill(item.makes, claim)).exists()
-    return all(is_run_over(run) for run in folders.runs(claim, item))
+    def is_complete(self, item: Arm | Step | Comparison) -> bool:
+        """Whether its results are among the records. Steps that only make files have none."""
+        if isinstance(item, Arm):
+            return all(self.is_recorded(item, seed) for seed in range(1, item.seeds + 1))
+        return isinstance(item, Step) and (not item.result or self._result(item).exists())
 
+    def is_there(self, item: Arm | Step) -> bool:
+        """Whether what others need of it is there: its file, or its first model."""
+        if isinstance(item, Step):
+            return Path(self.folders.fill(item.makes, self.claim)).exists()
+        return (self.folders.run(self.claim, item.name, 1) / FINISHED).exists()
 
-def jobs_of(item: Arm | Step, claim: Claim, folders: Folders) -> Iterator[Job]:
-    """What is left to do of it."""
-    home = folders.of(claim)
-    if isinstance(item, Step):
-        command = tuple(folders.fill(part, claim) for part in item.command)
-        yield Job(f"{claim.key}/{item.name}", command, home / "logs" / f"{item.name}.txt")
-        return
-    for seed, run in enumerate(folders.runs(claim, item), 1):
-        if is_run_over(run):
-            continue
-        changes = [*(folders.fill(change, claim) for change in item.changes), f"train.seed={seed}", "train.threads=1"]
-        settings = [part for change in changes for part in ("--set", change)]
-        command = ("train", str(ROOT / item.recipe), "--out", str(run), *settings)
-        yield Job(f"{claim.key}/{item.name}/seed-{seed}", command, home / "logs" / f"{item.name}-{seed}.txt")
+    def wanted(self) -> list[Arm | Step]:
+        """What has no results yet, and whatever that needs and is not there (any more)."""
+        work = [item for item in self.claim.work if not isinstance(item, Comparison)]
+        names = {item.name for item in work if not self.is_complete(item)}
+        for item in reversed(work):  # needs come before
+            if item.name in names:
+                names |= {other.name for other in work if other.name in item.needs and not self.is_there(other)}
+        return [item for item in work if item.name in names]
 
-
-def ready_jobs(claims: Sequence[Claim], folders: Folders, begun: set[str]) -> Iterator[Job]:
-    """In the order of the list: those whose needs are there and that have not begun."""
-    for claim in claims:
-        if missing_files(claim, folders):
-            continue
-        by_name = {item.name: item for item in claim.work}
-        for item in claim.work:
-            if is_done(item, claim, folders) or not all(is_done(by_name[need], claim, folders) for need in item.needs):
+    def jobs(self) -> Iterator[Job]:
+        """In order: those that have all they need."""
+        by_name = {item.name: item for item in self.claim.work if not isinstance(item, Comparison)}
+        for item in self.wanted():
+            if not all(self.is_there(by_name[need]) for need in item.needs):
                 continue
-            yield from (job for job in jobs_of(item, claim, folders) if job.label not in begun)
+            if isinstance(item, Step):
+                yield self._job(item.name, item.name, item.command)
+            elif all(self.is_complete(by_name[other]) for other in item.after):
+                yield from self._jobs_of_arm(item)
+
+    def _jobs_of_arm(self, arm: Arm) -> Iterator[Job]:
+        for seed in range(1, arm.seeds + 1):
+            run, label = self.folders.run(self.claim, arm.name, seed), f"{arm.name}/seed-{seed}"
+            is_model_needed = seed == 1 and self.is_complete(arm)
+            if self.is_recorded(arm, seed) and not is_model_needed:
+                continue
+            if not read_state(run).is_over:
+                changes = (*arm.changes, f"train.seed={seed}", "train.threads=1")
+                settings = [part for change in changes for part in ("--set", change)]
+                command = ("train", str(ROOT / arm.recipe), "--out", str(run), *settings)
+                yield self._job(label, f"{arm.name}-{seed}", command)
+            elif not self.is_recorded(arm, seed) and self._tests(arm) and not (run / TEST / "sweep.json").exists():
+                yield self._job(f"{label}/test", f"{arm.name}-{seed}", self._test_command(arm, run))
+
+    def _tests(self, arm: Arm) -> bool:
+        return self.claim.test is not None and bool(self.depths_of(arm))
+
+    def _test_command(self, arm: Arm, run: Path) -> tuple[str, ...]:
+        assert self.claim.test is not None
+        depths = self.depths_of(arm)
+        at = () if DEEPEST in depths else ("--depths", ",".join(depths))
+        how = ("--engine", "torch", "--threads", "1", "--repeats", "1", "--no-record", "--out", str(run / TEST))
+        return ("sweep", f"{TEST}={run}", *test_options(self.claim.test), *at, *how)
+
+    def _job(self, label: str, log: str, command: Sequence[str]) -> Job:
+        filled = tuple(self.folders.fill(part, self.claim) for part in command)
+        logs = self.folders.home(self.claim) / "logs"
+        return Job(f"{self.claim.folder}/{label}", filled, logs / f"{log}.txt")
+
+    def _result(self, step: Step) -> Path:
+        return self.folders.kept(self.claim) / f"{step.name}.json"
+
+    def keep(self) -> None:
+        """Write the records of what has ended."""
+        for arm in self.claim.arms:
+            for seed in range(1, arm.seeds + 1):
+                run = self.folders.run(self.claim, arm.name, seed)
+                if self.is_recorded(arm, seed) or not run.exists():
+                    continue
+                state = read_state(run)
+                if state.has_outputs and self._tests(arm):
+                    if (run / TEST / "sweep.json").exists():
+                        outputs = self._outputs(arm, run / TEST)
+                        RunRecord(state, outputs).save(self.folders.record(self.claim, arm.name, seed))
+                elif state.is_over:
+                    RunRecord(state).save(self.folders.record(self.claim, arm.name, seed))
+        for step in self.claim.work:
+            if isinstance(step, Step) and step.result and self.is_there(step) and not self._result(step).exists():
+                made = Path(self.folders.fill(step.makes, self.claim))
+                write_atomically(self._result(step), made.read_text("utf-8"))
+
+    def _outputs(self, arm: Arm, folder: Path) -> dict[str, list[str]]:
+        depths = [one["depth"] for one in json.loads((folder / "sweep.json").read_text("utf-8"))["models"][0]["depths"]]
+        lines = {
+            depth: (folder / "outputs" / f"{TEST}.{depth}.txt").read_text("utf-8").splitlines() for depth in depths
+        }
+        return {DEEPEST: lines[depths[-1]]} if DEEPEST in self.depths_of(arm) else lines
+
+    def compare(self) -> None:
+        """The comparisons whose arms have all ended, again if there are other runs than before."""
+        if self.claim.test is None:
+            return
+        path = Path(self.folders.fill(self.claim.test.reference, self.claim))
+        if not path.is_file():
+            return
+        references, arms = path.read_text("utf-8").splitlines(), {arm.name: arm for arm in self.claim.arms}
+        for one in (item for item in self.claim.work if isinstance(item, Comparison)):
+            complete = [arms[name] for name in one.arms if self.is_complete(arms[name])]
+            if len(complete) > 1 and complete[0].name == one.arms[0]:
+                self._compare(one, complete, references)
+
+    def _compare(self, comparison: Comparison, arms: Sequence[Arm], references: list[str]) -> None:
+        kept = self.folders.kept(self.claim) / f"{comparison.name}.json"
+        records = {
+            arm.name: [
+                RunRecord.load(self.folders.record(self.claim, arm.name, seed)) for seed in range(1, arm.seeds + 1)
+            ]
+            for arm in arms
+        }
+        systems = {
+            name: [one.outputs[comparison.depth] for one in found if comparison.depth in one.outputs]
+            for name, found in records.items()
+        }
+        systems = {name: outputs for name, outputs in systems.items() if outputs}
+        seeds = {name: len(outputs) for name, outputs in systems.items()}
+        if len(systems) < 2 or (kept.exists() and json.loads(kept.read_text("utf-8"))["seeds"] == seeds):
+            return
+        differences = [None, *paired_bootstrap(list(systems.values()), references, over_seeds=True)]
+        rows = []
+        for (name, outputs), difference in zip(systems.items(), differences, strict=True):
+            bleu = [score(lines, references).bleu for lines in outputs]
+            apart = None if difference is None else asdict(difference)
+            rows.append({"arm": name, "bleu": bleu, "difference": apart})
+        found = {"depth": comparison.depth, "seeds": seeds, "systems": rows}
+        write_atomically(kept, json.dumps(found, indent=1) + "\n")
 
 
 def missing_files(claim: Claim, folders: Folders) -> list[str]:
@@ -103,8 +228,9 @@ def missing_files(claim: Claim, folders: Folders) -> list[str]:
 class Runner:
     """Keeps `slots` processes busy until nothing is ready. A job that fails is reported and not tried again now."""
 
-    def __init__(self, claims: Sequence[Claim], folders: Folders, slots: int) -> None:
-        self.claims, self.folders, self.slots = claims, folders, slots
+    def __init__(self, studies: Sequence[Study], slots: int) -> None:
+        self.studies = studies
+        self.slots = slots
         self.running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
         self.begun: set[str] = set()
         self.failed: list[str] = []
@@ -119,7 +245,8 @@ class Runner:
             if self.stopping:
                 return self._interrupt()
             if len(self.running) < self.slots:
-                job = next(ready_jobs(self.claims, self.folders, self.begun), None)
+                jobs = (job for study in self.studies for job in study.jobs() if job.label not in self.begun)
+                job = next(jobs, None)
                 if job is not None:
                     self._start(job)
                     continue
@@ -148,6 +275,8 @@ class Runner:
             if code is None:
                 continue
             del self.running[label]
+            for study in self.studies:
+                study.keep()
             if code == 0:
                 say(f"finished {label}")
             else:
@@ -189,16 +318,17 @@ def main(arguments: Sequence[str] | None = None, claims: Sequence[Claim] = CLAIM
     parser.add_argument("claims", nargs="*", help=f"of {', '.join(claim.key for claim in claims)}; all by default")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "studies", help="folder of all runs")
     parser.add_argument("--data", type=Path, help="folder of the corpora; by default OUT/data")
+    parser.add_argument("--records", type=Path, default=ROOT / "studies" / "records", help="results that are kept")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, a thread each")
     parser.add_argument("--tables", action="store_true", help="only write the page from what is there")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "studies.md", help="the page to write")
     given = parser.parse_args(arguments)
     out = given.out.resolve()
-    folders = Folders(out, (given.data or out / "data").resolve())
+    folders = Folders(out, (given.data or out / "data").resolve(), given.records.resolve())
     try:
         chosen = chosen_claims(given.claims, claims)
         if given.tables:
-            write_atomically(given.page, studies_page(claims, out))
+            write_page(claims, folders, given.page)
             return 0
         with only_process(out, "the studies"):
             return _run(chosen, claims, folders, given.jobs, given.page)
@@ -207,16 +337,25 @@ def main(arguments: Sequence[str] | None = None, claims: Sequence[Claim] = CLAIM
         return 2
 
 
+def write_page(claims: Sequence[Claim], folders: Folders, page: Path) -> None:
+    for claim in claims:
+        study = Study(claim, folders, claims)
+        study.keep()
+        study.compare()
+    write_atomically(page, studies_page(claims, folders.out, folders.records))
+
+
 def _run(chosen: Sequence[Claim], claims: Sequence[Claim], folders: Folders, jobs: int, page: Path) -> int:
     make_tenth(folders.data)
     for claim in chosen:
         if missing := missing_files(claim, folders):
             say(f"{claim.key} waits for {len(missing)} files such as {missing[0]}: put them there")
-    runner = Runner(chosen, folders, max(1, jobs))
+    studies = [Study(claim, folders, claims) for claim in chosen if not missing_files(claim, folders)]
+    runner = Runner(studies, max(1, jobs))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, runner.stop)
     runner.run()
-    write_atomically(page, studies_page(claims, folders.out))
+    write_page(claims, folders, page)
     say(f"tables: {page}")
     if runner.stopping:
         say("stopped: the same command goes on")
