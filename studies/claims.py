@@ -40,6 +40,7 @@ class Step:
     makes: str
     needs: tuple[str, ...] = ()
     result: bool = False
+    every_seed: bool = False  # it needs the models of all seeds, not only the first
 
 
 @dataclass(frozen=True)
@@ -361,17 +362,42 @@ WORDS_BASE = (
     *("data.hold_out=2000", "data.max_tokens=511", "model={max_length: 512}", "train.steps=3000", "train.warmup=300"),
     *("train.batch_tokens=4096", "train.rate=1.0e-4", "train.valid_every=300"),
 )
+WORDS_SYSTEMS = ("static", "all-exits", "mi", "mi-shuffled", "halting")
+FROM_MINILM = ("reviews", "minilm")
 WORDS_ARMS: Work = (
     FETCH_REVIEWS,
     FETCH_MINILM,
+    Step(
+        "shuffled-table",
+        (
+            *("word-depths", "mi", "--train", f"{REVIEWS}/long/train.tsv", "--layers", "6", "--shuffled"),
+            *("--out", "{out}/shuffled.json"),
+        ),
+        "{out}/shuffled.json",
+        ("reviews",),
+    ),
     *(
-        Arm(name, WORDS, (*WORDS_BASE, f"objective={{{objective}}}"), needs=("reviews", "minilm"))
-        for name, objective in (
-            ("static", "name: vanilla"),
-            ("all-exits", "name: tied-multi"),  # one depth for all words, and exit of a text by confidence
-            ("mi", "name: word-depths, depths: mi"),
-            ("halting", "name: halting"),
+        Arm(name, WORDS, (*WORDS_BASE, f"objective={{{objective}}}"), needs=needs)
+        for name, objective, needs in (
+            ("static", "name: vanilla", FROM_MINILM),
+            ("all-exits", "name: tied-multi", FROM_MINILM),  # one depth for all words, and exit of a text by confidence
+            ("mi", "name: word-depths, depths: mi", FROM_MINILM),
+            ("mi-shuffled", "name: word-depths, depths: {out}/shuffled.json", (*FROM_MINILM, "shuffled-table")),
+            ("halting", "name: halting", FROM_MINILM),
         )
+    ),
+    Step(
+        "accuracy-and-time",
+        (
+            *("evaluate", *(f"{name}={{out}}/{name}" for name in WORDS_SYSTEMS)),
+            *("--static", "static={out}/static", "--test", f"{REVIEWS}/long/test.tsv", "--batch-sizes", "1,16"),
+            *("--exits", "confidence:0.8,confidence:0.9,confidence:0.97,patience:2", "--scales", "0.5,0.75,1"),
+            *("--out", "{out}/report"),
+        ),
+        "{out}/report/evaluation.json",
+        WORDS_SYSTEMS,
+        result=True,
+        every_seed=True,
     ),
 )
 

@@ -98,37 +98,48 @@ class Study:
             return all(self.is_recorded(item, seed) for seed in range(1, item.seeds + 1))
         return isinstance(item, Step) and (not item.result or self._result(item).exists())
 
-    def is_there(self, item: Arm | Step) -> bool:
-        """Whether what others need of it is there: its file, or its first model."""
+    def is_there(self, item: Arm | Step, every_seed: bool = False) -> bool:
+        """Whether what others need of it is there: its file, its first model, or all of them."""
         if isinstance(item, Step):
             return Path(self.folders.fill(item.makes, self.claim)).exists()
-        return (self.folders.run(self.claim, item.name, 1) / FINISHED).exists()
+        seeds = range(1, item.seeds + 1 if every_seed else 2)
+        return all((self.folders.run(self.claim, item.name, seed) / FINISHED).exists() for seed in seeds)
+
+    def has_needs(self, item: Arm | Step) -> bool:
+        every_seed = isinstance(item, Step) and item.every_seed
+        needed = [one for one in self.claim.work if not isinstance(one, Comparison) and one.name in item.needs]
+        return all(self.is_there(one, every_seed) for one in needed)
 
     def wanted(self) -> list[Arm | Step]:
         """What has no results yet, and whatever that needs and is not there (any more)."""
         work = [item for item in self.claim.work if not isinstance(item, Comparison)]
         names = {item.name for item in work if not self.is_complete(item)}
         for item in reversed(work):  # needs come before
-            if item.name in names:
-                names |= {other.name for other in work if other.name in item.needs and not self.is_there(other)}
+            if item.name in names and not self.has_needs(item):
+                names |= set(item.needs)
         return [item for item in work if item.name in names]
+
+    def seeds_needed(self, arm: Arm) -> int:
+        """Of an arm whose results are there: how many of its models others need, from the first on."""
+        users = [item for item in self.wanted() if arm.name in item.needs]
+        return arm.seeds if any(isinstance(one, Step) and one.every_seed for one in users) else min(1, len(users))
 
     def jobs(self) -> Iterator[Job]:
         """In order: those that have all they need."""
-        by_name = {item.name: item for item in self.claim.work if not isinstance(item, Comparison)}
         for item in self.wanted():
-            if not all(self.is_there(by_name[need]) for need in item.needs):
+            if not self.has_needs(item):
                 continue
-            if isinstance(item, Step):
+            if isinstance(item, Arm):
+                if all(self.is_complete(arm) for arm in self.claim.arms if arm.name in item.after):
+                    yield from self._jobs_of_arm(item)
+            elif not (self.is_there(item) if not item.result else self.is_complete(item)):
                 yield self._job(item.name, item.name, item.command)
-            elif all(self.is_complete(by_name[other]) for other in item.after):
-                yield from self._jobs_of_arm(item)
 
     def _jobs_of_arm(self, arm: Arm) -> Iterator[Job]:
+        needed = self.seeds_needed(arm)
         for seed in range(1, arm.seeds + 1):
             run, label = self.folders.run(self.claim, arm.name, seed), f"{arm.name}/seed-{seed}"
-            is_model_needed = seed == 1 and self.is_complete(arm)
-            if self.is_recorded(arm, seed) and not is_model_needed:
+            if self.is_recorded(arm, seed) and seed > needed:
                 continue
             if not read_state(run).is_over:
                 changes = (*arm.changes, f"train.seed={seed}", "train.threads=1")

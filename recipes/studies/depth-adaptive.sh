@@ -137,7 +137,7 @@ part_layers() {
   python "$(dirname "$0")/depth_adaptive.py" "$out"
 }
 part_shuffled() {
-  python "$(dirname "$0")/depth_adaptive.py" shuffled "$data/trec6/train.tsv" "$out/words/trec6-shuffled.json"
+  anydepth word-depths mi --train "$data/trec6/train.tsv" --layers 6 --shuffled --out "$out/words/trec6-shuffled.json"
   run trec6/shuffled --set "data.train={labelled: $data/trec6/train.tsv}" --seeds 3 \
     --set "objective={name: word-depths, depths: $out/words/trec6-shuffled.json}"
   wait

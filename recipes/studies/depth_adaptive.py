@@ -2,13 +2,10 @@
 accuracy, and accuracy over layers.
 
 python recipes/studies/depth_adaptive.py OUT
-python recipes/studies/depth_adaptive.py shuffled TRAIN TABLE      a table for comparison, see `write_shuffled`
 """
 
 import json
-import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -17,21 +14,14 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from anydepth.data.corpus import read_labelled
-from anydepth.word_depths.mutual_information import count_words, make_depths
-
 SETS = ("trec6", "mr", "subj", "reviews")
 METHODS = ("static", "halting", "mi", "reconstruction")
 COLOURS = {"static": "#333333", "halting": "#b5651d", "mi": "#1f6fb2"}
 EQUAL = 0.3  # points of accuracy
 LAYERS = 6
-ALIKE = 20  # words that are about as frequent as each other
 
 
 def main() -> None:
-    if sys.argv[1] == "shuffled":
-        write_shuffled(Path(sys.argv[2]), Path(sys.argv[3]))
-        return
     out = Path(sys.argv[1])
     if all(has(out, name) for name in SETS):
         print_table(out)
@@ -43,19 +33,6 @@ def main() -> None:
             print_exits(out, name)
     if has(out, "trec6-layers"):
         draw_layers(out)
-
-
-def write_shuffled(train: Path, table: Path) -> None:
-    """Depths by MI, each exchanged for that of a word about as frequent: what remains is how frequent words are."""
-    counts = count_words(read_labelled(train))
-    found = make_depths(counts, LAYERS)
-    words = [word for word, _ in counts.occurrences.most_common()]
-    values: dict[str, tuple[float, ...]] = {}
-    for start in range(0, len(words), ALIKE):
-        block = words[start : start + ALIKE]
-        others = random.Random(start).sample(block, len(block))
-        values.update((word, found.values[other]) for word, other in zip(block, others, strict=True))
-    replace(found, values=values).save(table)
 
 
 def record(out: Path, report: str) -> Path:

@@ -39,6 +39,20 @@ def test_table_picture_and_histogram(train, here):
     assert out.read_bytes() == again
 
 
+def test_shuffled_depths_are_those_of_other_words(train, here):
+    tables = {}
+    for name, flags in (("plain", ()), ("shuffled", ("--shuffled",)), ("again", ("--shuffled",))):
+        out = train.with_name(f"{name}.json")
+        assert here("word-depths", "mi", "--train", train, "--layers", 3, "--out", out, *flags).returncode == 0
+        tables[name] = WordDepths.load(out)
+    plain, shuffled = tables["plain"].values, tables["shuffled"].values
+    assert plain.keys() == shuffled.keys()
+    assert plain != shuffled
+    assert sorted(plain.values()) == sorted(shuffled.values())
+    assert shuffled == tables["again"].values
+    assert tables["shuffled"].facts["shuffled"]
+
+
 def test_columns_of_csv(tmp_path, here):
     path = tmp_path / "train.csv"
     path.write_text('stars,review\n1,"dull, dull"\n5,great\n')

@@ -48,18 +48,23 @@ def mi(
     out: Out = Path("word-depths.json"),
     text_column: TextColumnName = "text",
     label_column: LabelColumnName = "label",
+    shuffled: Annotated[
+        bool,
+        typer.Option("--shuffled", help="Exchange the depths of words about as frequent: a control for experiments."),
+    ] = False,
 ) -> None:
     """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
     from anydepth.data.corpus import read_labelled
     from anydepth.progress import progress_bar
-    from anydepth.word_depths.mutual_information import count_words, make_depths
+    from anydepth.word_depths.mutual_information import count_words, make_depths, shuffle_depths
 
     check_out(out)
     total = sum(1 for _ in read_labelled(train, text_column, label_column))
     few = nullcontext(lambda count: None)  # which are read at once
     with few if total < MANY_TEXTS else progress_bar("texts read", total) as advance:
         counts = count_words(read_labelled(train, text_column, label_column), advance)
-    write_and_show(make_depths(counts, layers), counts.occurrences, out)
+    depths = make_depths(counts, layers)
+    write_and_show(shuffle_depths(depths, counts) if shuffled else depths, counts.occurrences, out)
 
 
 @word_depths_app.command()

@@ -3,9 +3,10 @@
 Shapes: w words.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from anydepth.word_depths.table import DIGITS, WordDepths, mean_values
 SMOOTHING = 0.1
 SAME = 1e-12  # rounding errors of a logarithm
 MANY_LABELS = 100
+ALIKE = 20  # words that are about as frequent as each other
 
 Floats = NDArray[np.float64]
 
@@ -107,6 +109,18 @@ def make_depths(counts: WordCounts, layers: int) -> WordDepths:
     rows: list[tuple[float, ...]] = [(value,) for value in values_w.tolist()]
     rare = [row for word, row in zip(information, rows, strict=True) if counts.occurrences[word] == 1]
     return WordDepths("mi", layers, dict(zip(information, rows, strict=True)), facts=facts, rare=mean_values(rare))
+
+
+def shuffle_depths(depths: WordDepths, counts: WordCounts) -> WordDepths:
+    """Each depth exchanged for that of a word about as frequent. A control: all that is left is how frequent words
+    are."""
+    words = [word for word, _ in counts.occurrences.most_common()]
+    values: dict[str, tuple[float, ...]] = {}
+    for start in range(0, len(words), ALIKE):
+        block = words[start : start + ALIKE]
+        others = random.Random(start).sample(block, len(block))
+        values.update((word, depths.values[other]) for word, other in zip(block, others, strict=True))
+    return replace(depths, values=values, facts={**depths.facts, "shuffled": True})
 
 
 def _check(counts: WordCounts) -> None:
