@@ -151,7 +151,7 @@ typedef struct {
 } anydepth_results;
 
 /* A lexical shortlist in place of the file's: tokens that are always candidates, and those of each source token:
- * offsets [vocabulary + 1] into outputs. */
+ * offsets [vocabulary + 1] into outputs. For a file that is whole, before other threads use the model. */
 ANYDEPTH_API int anydepth_set_shortlist(anydepth_model* model, const int32_t* always, size_t always_count,
                                         const int32_t* offsets, const int32_t* outputs);
 ANYDEPTH_API int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,

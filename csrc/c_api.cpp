@@ -169,7 +169,7 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
         "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
-  check(!o->shortlist || model.has_shortlist(), "the model has no shortlist");
+  if (o->shortlist) model.check_shortlist();
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;

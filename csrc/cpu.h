@@ -14,14 +14,14 @@ struct CpuFeatures {
 };
 
 inline CpuFeatures cpu_features() {
-  constexpr uint32_t FMA = 1u << 12, XSAVE = 1u << 27, F16C = 1u << 29;                           // leaf 1, ecx
+  constexpr uint32_t FMA = 1u << 12, OSXSAVE = 1u << 27, F16C = 1u << 29;                           // leaf 1, ecx
   constexpr uint32_t AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VL = 1u << 31;   // leaf 7, ebx
   constexpr uint32_t VNNI = 1u << 11;                                                             // leaf 7, ecx
   constexpr uint32_t YMM = 0x6, ZMM = 0xe6;  // registers that the operating system saves
   const auto has = [](uint32_t found, uint32_t wanted) { return (found & wanted) == wanted; };
   uint32_t a = 0, b = 0, c = 0, d = 0;
   CpuFeatures found;
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, FMA | XSAVE | F16C)) return found;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, FMA | OSXSAVE | F16C)) return found;
   uint32_t saved = 0, upper = 0;
   __asm__ volatile("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return found;

@@ -288,7 +288,15 @@ void Model::check(const Shortlist& list) const {
     throw Error("the shortlist has a subword that the model does not know");
 }
 
+void Model::check_shortlist() const {
+  const bool whole = complete();  // first: the shortlist may arrive in between
+  if (has_shortlist()) return;
+  if (!whole) throw NotYet("the shortlist of the file has not arrived");
+  throw Error("the model has no shortlist");
+}
+
 void Model::set_shortlist(const int32_t* always, size_t always_count, const int32_t* offsets, const int32_t* outputs) {
+  if (!complete()) throw NotYet("the file has not arrived, and may have a shortlist of its own");
   const Shortlist given = {always, always_count, offsets, outputs};
   check(given);
   std::vector<int32_t> own(always, always + always_count);

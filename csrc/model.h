@@ -46,6 +46,11 @@ struct EmbeddingTable {
   const uint16_t* rows = nullptr;
 };
 
+// Something of a file that has not arrived.
+struct NotYet : Error {
+  using Error::Error;
+};
+
 // A lexical shortlist: tokens that are always candidates, and those of each source token.
 struct Shortlist {
   const int32_t* always = nullptr;
@@ -79,7 +84,9 @@ struct Model {
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   bool has_header() const { return has_header_.load(std::memory_order_acquire); }
-  bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // all but layers
+  bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // tokenizer, embeddings, output
+  // Throws NotYet if it may still come, and an Error if the file has none.
+  void check_shortlist() const;
   bool has_shortlist() const { return has_shortlist_.load(std::memory_order_acquire); }
   bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections

@@ -12,9 +12,6 @@
 
 namespace anydepth {
 
-struct NotYet : Error {
-  using Error::Error;
-};
 struct TooLong : Error {
   using Error::Error;
 };

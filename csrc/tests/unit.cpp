@@ -204,9 +204,20 @@ void test_model(const char* path) {
     }
     request.depth = nullptr;
     EXPECT(translated(growing, text, request).compare(0, 2, "! ") != 0);
+    // The shortlist is last: until then it has not arrived, which is not the same as that there is none.
+    request.shortlist = 1;
+    const std::string listed = translated(growing, text, request);
+    if (anydepth_has_shortlist(growing)) {
+      EXPECT(listed.compare(0, 2, "! ") != 0);
+    } else {
+      const int expected_code = anydepth_complete(growing) ? ANYDEPTH_INVALID : ANYDEPTH_NOT_YET;
+      EXPECT(listed.compare(0, 2, "! ") == 0 && anydepth_error_code() == expected_code);
+    }
+    request.shortlist = 0;
   }
   EXPECT(ready_before == count && anydepth_complete(growing) == 1);
-  std::printf("the first depth is there after %d%% of the file\n", first_at);
+  EXPECT(anydepth_has_shortlist(growing) == anydepth_has_shortlist(mapped));
+  EXPECT(first_at > 0 && first_at < 100);
   EXPECT(anydepth_append(growing, "x", 1) == ANYDEPTH_FILE);
   anydepth_free(growing);
 
