@@ -15,6 +15,11 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The fault of a model file, not of a caller.
+struct FileError : Error {
+  using Error::Error;
+};
+
 constexpr size_t LINE = 64;  // a cache line: what arrays are aligned to, in memory and in files
 
 inline uint64_t checked_mul(uint64_t a, uint64_t b) {

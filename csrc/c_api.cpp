@@ -43,10 +43,6 @@ struct Failure {
 };
 thread_local Failure last_failure;
 
-struct FileError : Error {
-  using Error::Error;
-};
-
 int fail(int code, const char* message) {
   last_failure.code = code;
   try {

@@ -14,8 +14,9 @@ if [ -z "${ZIG:-}" ]; then
   ZIG="$python -m ziglang"
 fi
 for target in "${targets[@]}"; do
+  libraries=()
   case $target in
-    *windows*) program=anydepth-run.exe library=anydepth.dll ;;
+    *windows*) program=anydepth-run.exe library=anydepth.dll libraries=(-lshell32) ;;
     *macos*) program=anydepth-run library=libanydepth.dylib ;;
     *) program=anydepth-run library=libanydepth.so ;;
   esac
@@ -26,7 +27,7 @@ for target in "${targets[@]}"; do
     objects+=("$out/$target/$(basename "$source" .cpp).o")
     $ZIG c++ "${flags[@]}" -c "$source" -o "${objects[-1]}"
   done
-  $ZIG c++ -target "$target" -s "${objects[@]}" -o "$out/$target/$program"
+  $ZIG c++ -target "$target" -s "${objects[@]}" "${libraries[@]}" -o "$out/$target/$program"
   $ZIG c++ -target "$target" -s -shared "${objects[@]:0:${#objects[@]}-1}" -o "$out/$target/$library"
   rm "${objects[@]}"
   for file in "$program" "$library"; do

@@ -10,6 +10,7 @@ namespace anydepth {
 namespace {
 
 constexpr size_t BATCH = 32;  // texts decoded together
+constexpr size_t LONGEST_TEXT = size_t(64) << 20;  // bytes; the tokenizer takes no more
 constexpr int UNK = 1;        // as data/tokenizer.py has it
 constexpr double UNMEASURED = std::numeric_limits<double>::quiet_NaN();
 
@@ -89,9 +90,14 @@ const Tokenizer& TextModel::tokenizer() {
   const Lock lock(making_);
   if (!tokenizer_) {
     if (!model_.has_base()) throw NotYet("the tokenizer of the file has not arrived");
-    if (model_.tokenizer() == nullptr) throw Error("the file has no tokenizer: it takes token ids only");
-    auto made = std::make_unique<Tokenizer>(model_.tokenizer(), model_.tokenizer_size());
-    if (made->size() != model_.vocabulary) throw Error("the tokenizer of the file does not fit its model");
+    if (model_.tokenizer() == nullptr) throw FileError("the file has no tokenizer: it takes token ids only");
+    std::unique_ptr<Tokenizer> made;
+    try {
+      made = std::make_unique<Tokenizer>(model_.tokenizer(), model_.tokenizer_size());
+    } catch (const std::runtime_error& error) {
+      throw FileError(error.what());
+    }
+    if (made->size() != model_.vocabulary) throw FileError("the tokenizer of the file does not fit its model");
     tokenizer_ = std::move(made);
   }
   return *tokenizer_;
@@ -122,7 +128,10 @@ const MenuEntry& TextModel::choose_depth(const TextRequest& request, const std::
       if (!ready(entry)) throw NotYet("the layers of depth " + entry.name + " have not arrived");
       return entry;
     }
-    throw Error("this model has no depth " + request.depth);
+    std::string names;
+    for (const MenuEntry& entry : menu_)
+      if (belongs(entry) && !entry.by_word) names += (names.empty() ? "" : ", ") + entry.name;
+    throw Error("this model has no depth " + request.depth + "; it has: " + names);
   }
   const MenuEntry* best = nullptr;
   bool any = false, measured = false;
@@ -172,6 +181,9 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
   std::vector<size_t> order;
   std::vector<std::vector<TextOutput>> found(texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
+    request.search.stop.check();
+    if (texts[i].size() > LONGEST_TEXT)
+      throw TooLong("text " + std::to_string(i + 1) + " has more than 64 MiB: split it into sentences");
     if (!is_utf8(texts[i])) throw Error("text " + std::to_string(i + 1) + " is not valid UTF-8");
     std::vector<int32_t> ids = splitter.encode(texts[i]);
     if (ids.size() > longest) {

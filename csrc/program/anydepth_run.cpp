@@ -1,6 +1,7 @@
 // anydepth-run: lines in, translations out, at any depth of a model file. It needs nothing but the file.
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,11 @@
 #if defined(_WIN32)
 #include <fcntl.h>
 #include <io.h>
+#include <windows.h>
+
+#include <shellapi.h>
+#else
+#include <unistd.h>
 #endif
 
 namespace {
@@ -86,6 +92,9 @@ Arguments read_arguments(int count, char** given) {
       if (i + 1 >= count) fail(flag + " needs a value");
       return given[++i];
     };
+    const auto alone = [&] {
+      if (attached != nullptr) fail(flag + " takes no value");
+    };
     const auto integer = [&](int most) { return static_cast<int32_t>(read_number(flag, value(), 1, most, true)); };
     if (flag == "--help" || flag == "-h") {
       std::fputs(HELP, stdout);
@@ -111,10 +120,13 @@ Arguments read_arguments(int count, char** given) {
     } else if (flag == "--threads") {
       found.threads = integer(MOST_THREADS);
     } else if (flag == "--cut-long") {
+      alone();
       r.cut_long = 1;
     } else if (flag == "--shortlist") {
+      alone();
       r.shortlist = 1;
     } else if (flag == "--list") {
+      alone();
       found.list = true;
     } else if (flag.compare(0, 1, "-") == 0 && flag.size() > 1) {
       fail("there is no option " + flag + " (--help shows what there is)");
@@ -159,10 +171,9 @@ class Lines {
     line.clear();
     for (;;) {
       if (at_ == size_) {
-        size_ = std::fread(buffer_, 1, sizeof buffer_, stdin);
+        size_ = read_some();
         at_ = 0;
         if (size_ == 0) {
-          if (std::ferror(stdin)) fail("standard input cannot be read");
           if (!line.empty() || partial_) return finish(line);
           return false;
         }
@@ -179,7 +190,22 @@ class Lines {
     }
   }
 
+  // Whether the next line is here already: whoever writes the lines may be waiting for their translations.
+  bool has_next() const { return std::memchr(buffer_ + at_, '\n', size_ - at_) != nullptr; }
+
  private:
+  // What there is, not as much as fits.
+  size_t read_some() {
+#if defined(_WIN32)
+    const int count = _read(0, buffer_, static_cast<unsigned>(sizeof buffer_));
+#else
+    ssize_t count;
+    do count = ::read(0, buffer_, sizeof buffer_);
+    while (count < 0 && errno == EINTR);
+#endif
+    if (count < 0) fail("standard input cannot be read");
+    return static_cast<size_t>(count);
+  }
   bool finish(std::string& line) {
     if (number_++ == 0 && line.compare(0, 3, "\xEF\xBB\xBF") == 0) line.erase(0, 3);  // a byte order mark
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -239,6 +265,7 @@ void work(anydepth_model* model, const Arguments& arguments, Chunk& chunk, size_
       if (made == nullptr) {
         if (failure.message.empty() || i < failure.line) {
           std::string reason = anydepth_error();
+          if (anydepth_error_code() == ANYDEPTH_TOO_LONG) reason += " with --cut-long";
           if (reason.compare(0, 7, "text 1 ") == 0)
             reason = "line " + std::to_string(before + static_cast<long long>(i) + 1) + " " + reason.substr(7);
           failure = {i, reason};
@@ -258,7 +285,8 @@ void translate_lines(anydepth_model* model, const Arguments& arguments) {
   for (bool more = true; more;) {
     lines.clear();
     std::string line;
-    while (lines.size() < CHUNK && (more = input.next(line))) lines.push_back(line);
+    while (lines.size() < CHUNK && (lines.empty() || input.has_next()) && (more = input.next(line)))
+      lines.push_back(line);
     Chunk chunk{lines, std::vector<std::string>(lines.size())};
     const size_t workers = std::min<size_t>(arguments.threads, (lines.size() + SHARE - 1) / SHARE);
     std::vector<Failure> failures(std::max<size_t>(1, workers));
@@ -280,10 +308,31 @@ void translate_lines(anydepth_model* model, const Arguments& arguments) {
   }
 }
 
+#if defined(_WIN32)
+// Those of main() are in the code page of the system, which lacks most letters; the library takes UTF-8.
+std::vector<std::string> utf8_arguments() {
+  int count = 0;
+  LPWSTR* wide = CommandLineToArgvW(GetCommandLineW(), &count);
+  std::vector<std::string> found;
+  for (int i = 0; wide != nullptr && i < count; ++i) {
+    const int size = WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, nullptr, 0, nullptr, nullptr);
+    std::string text(size > 0 ? size : 1, '\0');
+    WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, &text[0], size, nullptr, nullptr);
+    found.emplace_back(text.c_str());
+  }
+  if (wide != nullptr) LocalFree(wide);
+  return found;
+}
+#endif
+
 }  // namespace
 
 int main(int count, char** given) {
 #if defined(_WIN32)
+  const std::vector<std::string> words = utf8_arguments();
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  if (!pointers.empty()) count = static_cast<int>(pointers.size()), given = pointers.data();
   _setmode(_fileno(stdin), _O_BINARY);
   _setmode(_fileno(stdout), _O_BINARY);
 #endif
@@ -296,6 +345,7 @@ int main(int count, char** given) {
     }
     if (arguments.list) {
       list_depths(model);
+      if (std::fflush(stdout) != 0) fail("standard output cannot be written");
     } else {
       anydepth_translations* nothing = anydepth_translate(model, nullptr, nullptr, 0, &arguments.request);
       if (nothing == nullptr) fail(anydepth_error());  // refuses bad options before it waits for a line

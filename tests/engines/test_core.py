@@ -144,6 +144,20 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(programs, model_file, argumen
     assert done.stderr.count("\n") == 1
 
 
+def test_lines_are_answered_as_they_come(programs, model_file):
+    """Whoever writes them may wait for a translation before the next one."""
+    command = [str(programs / "anydepth_run"), str(model_file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        for text in TEXTS[:2]:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith("\n")
+        process.stdin.close()
+        assert process.stdout.read() == ""
+
+
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_runtime(tmp_path_factory.mktemp("runtime"))
@@ -195,6 +209,27 @@ def test_the_runtime_package_translates_a_text_as_the_server_does(runtime, model
     assert "---" in found.stdout
 
 
+def test_a_translator_of_the_runtime_package_is_copied_pickled_and_forked(runtime, model_file):
+    code = f"""
+import copy, os, pickle
+from anydepth_runtime import Translator
+t = Translator({str(model_file)!r}, threads=2)
+texts = {[*TEXTS * 15]!r}
+expected = t.translate(texts)
+copied = copy.copy(t)
+del copied
+sent = pickle.loads(pickle.dumps(t))
+assert t.translate(texts) == expected
+del t
+assert sent.translate(texts) == expected
+child = os.fork()
+if child == 0:
+    os._exit(0 if sent.translate(texts) == expected else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_runtime(runtime, code).strip() == "0"
+
+
 def test_the_runtime_package_says_what_is_wrong(runtime, model_file):
     code = f"""
 from anydepth_runtime import *
@@ -214,6 +249,11 @@ said(lambda: t.translate("le chat.", beam="x"))
 said(lambda: t.translate("le chat.", timeout=float("nan")))
 said(lambda: t.translate("le chat.", timeout=1e-9))
 said(lambda: t.hypotheses("le chat."))
+said(lambda: t.translate(["le chat dort."] * 2000, timeout=1e-3, beam=8))
+said(lambda: t.translate("le chat.", beam=2**32 + 4))
+said(lambda: t.translate(None))
+said(lambda: Translator({str(model_file)!r} + chr(0) + "x"))
+said(lambda: Translator({str(model_file)!r}, pair="xx-yy"))
 said(lambda: t.translate_text("le chat."))
 """
     found = run_runtime(runtime, code).splitlines()
@@ -230,6 +270,11 @@ said(lambda: t.translate_text("le chat."))
             ("TranslationError", "timeout is out of range"),
             ("StoppedError", "time was over"),
             ("TranslationError", "write [text]"),
+            ("StoppedError", "time was over"),
+            ("TranslationError", "beam is 4294967300: it is out of range"),
+            ("TranslationError", "texts is of type NoneType: give a string, or several"),
+            ("RuntimeFileError", "is no name of a file"),
+            ("TranslationError", "pair is 'xx-yy': the model has fr-en"),
             ("ImportError", "pip install anydepth-runtime[text]"),
         ],
         strict=True,

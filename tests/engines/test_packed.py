@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from random_models import TEXTS
+from running_server import Served
 
 import anydepth
 from anydepth.artifact import model as artifact
@@ -76,17 +77,23 @@ def test_where_the_folder_is_read_only_it_goes_to_the_cache(folder, tmp_path, mo
     assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
 
 
-def run_without_torch(code: str) -> str:
+def without(modules: tuple[str, ...], code: str) -> list[str]:
+    """The command of a program that may not import these."""
     script = f"""
 import sys
-class NoTorch:
+class Forbidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "numpy"):
+        if name.partition(".")[0] in {modules!r}:
             raise ImportError(name + " must not be imported")
-sys.meta_path.insert(0, NoTorch())
+sys.meta_path.insert(0, Forbidden())
 {code}
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
+    return [sys.executable, "-c", script]
+
+
+def run_without_torch(code: str) -> str:
+    command = without(("torch", "numpy"), code)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -110,6 +117,18 @@ def test_the_verb_imports_no_torch(folder, model_file):
             f"sys.argv = ['anydepth', 'translate', {str(path)!r}, '--depth', '1-1']\nmain()"
         )
         assert found.strip() == expected
+
+
+def test_a_server_imports_no_torch(model_file):
+    expected = anydepth.load(model_file).translate("le chat dort.", depth="1-1")
+    argv = ["anydepth", "serve", str(model_file), "--port", "0"]
+    command = without(("torch",), f"from anydepth.cli import main\nsys.argv = {argv!r}\nmain()")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        served = Served(process, process.stderr)
+        assert served.translate("le chat dort.", depth="1-1").json()["translatedText"] == expected
+        assert served.client.get("/model.anydepth").content == model_file.read_bytes()
+        assert served.stop() == 0
 
 
 def test_a_model_file_is_a_model(toy_run, model_file):

@@ -4,6 +4,7 @@ import ctypes
 import json
 import math
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, Unpack, overload
@@ -89,6 +90,8 @@ class Translator:
     def __init__(self, path: "str | os.PathLike[str]", *, threads: int | None = None, pair: str | None = None):
         if threads is not None and (not isinstance(threads, int) or threads < 1):
             raise TranslationError(f"threads is {threads!r}: use a whole number, at least 1")
+        if b"\0" in os.fsencode(path):
+            raise RuntimeFileError(f"{os.fsdecode(path)!r} is no name of a file")
         self.path, self.pair = Path(path), pair
         self.threads = threads or os.cpu_count() or 1
         self._model: int | None = _library.anydepth_open(os.fsencode(path), None)
@@ -96,7 +99,14 @@ class Translator:
             _fail(str(path))
         self._header: dict[str, Any] = json.loads(_library.anydepth_header(self._model))
         self._pool: ThreadPoolExecutor | None = None
+        self._pool_process = 0
         self.depths = self._read_depths()
+        if pair is not None and pair not in map("-".join, self.pairs):
+            raise TranslationError(f"pair is {pair!r}: the model has {', '.join(map('-'.join, self.pairs))}")
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        """A copy, also one in another process, opens the file again, whose memory they share."""
+        return _open, (str(self.path), self.threads, self.pair)
 
     def __del__(self) -> None:
         if getattr(self, "_model", None) is not None:
@@ -112,6 +122,8 @@ class Translator:
         found, one = [], DepthStruct()
         for i in range(count):
             _library.anydepth_depth_at(self._model, i, one)
+            if one.by_word:  # of classifiers, and not for this package
+                continue
             figures = (one.seconds_per_sentence, one.bleu, one.chrf)
             found.append(
                 Depth(
@@ -154,6 +166,8 @@ class Translator:
         self, texts: "str | Iterable[str]", *, depth: str | None = None, **options: Unpack[Options]
     ) -> "str | list[str]":
         """The best translation of a text, or of each of several. Options as for `hypotheses`."""
+        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+            raise TranslationError(f"texts is of type {type(texts).__name__}: give a string, or several")
         given = [texts] if isinstance(texts, str) else texts
         found = [best.text for best, *_ in self.hypotheses(given, depth=depth, **options)]
         return found[0] if isinstance(texts, str) else found
@@ -168,6 +182,8 @@ class Translator:
         try:
             from anydepth_runtime.segments import split
         except ModuleNotFoundError as error:
+            if error.name != "sentencex":
+                raise
             raise ImportError("splitting a text into sentences needs: pip install anydepth-runtime[text]") from error
         readable = text.encode("utf-8", "replace").decode().replace("\0", " ")
         segments = split(readable, self.source_language, self._fits)
@@ -228,22 +244,36 @@ class Translator:
             "timeout": timeout,
         }.items():
             if value is not None:
+                if isinstance(value, int) and abs(value) >= 2**31:
+                    raise TranslationError(f"{key} is {value}: it is out of range")
                 try:
                     setattr(request, key, value)
                 except TypeError as error:
                     raise TranslationError(f"{key} is {value!r}: use a number") from error
+        end = time.monotonic() + timeout if timeout is not None and timeout > 0 else None
         shares = [(start, given[start : start + SHARE]) for start in range(0, len(given), SHARE)]
         if len(shares) < 2 or self.threads == 1:
-            parts = [self._translate(first, share, request) for first, share in shares or [(0, [])]]
+            parts = [self._translate(first, share, request, end) for first, share in shares or [(0, [])]]
         else:
-            if self._pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # a megabyte that one sentence does without
-
-                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="anydepth")
-            parts = list(self._pool.map(lambda share: self._translate(share[0], share[1], request), shares))
+            parts = list(self._threads().map(lambda share: self._translate(*share, request, end), shares))
         return [one for part in parts for one in part]
 
-    def _translate(self, first: int, texts: "list[bytes]", request: RequestStruct) -> "list[list[Hypothesis]]":
+    def _threads(self) -> "ThreadPoolExecutor":
+        """Made when they are needed, and again in a forked process, which has none of its parent's."""
+        if self._pool is None or self._pool_process != os.getpid():
+            from concurrent.futures import ThreadPoolExecutor  # a megabyte that one sentence does without
+
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="anydepth")
+            self._pool_process = os.getpid()
+        return self._pool
+
+    def _translate(
+        self, first: int, texts: "list[bytes]", request: RequestStruct, end: float | None
+    ) -> "list[list[Hypothesis]]":
+        """Some of the texts of a call, which is over at the time `end`."""
+        if end is not None:
+            request = RequestStruct.from_buffer_copy(request)
+            request.timeout = max(1e-9, end - time.monotonic())
         array, lengths = (ctypes.c_char_p * len(texts))(*texts), (ctypes.c_size_t * len(texts))(*map(len, texts))
         made = _library.anydepth_translate(self._model, array, lengths, len(texts), request)
         if made is None:
@@ -259,6 +289,10 @@ class Translator:
             return found
         finally:
             _library.anydepth_translations_free(made)
+
+
+def _open(path: str, threads: int, pair: str | None) -> Translator:
+    return Translator(path, threads=threads, pair=pair)
 
 
 def kernels() -> str:

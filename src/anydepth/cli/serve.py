@@ -112,8 +112,8 @@ def _keys(path: Path) -> frozenset[str]:
 
 
 def _check_installed() -> None:
-    from anydepth.export.doctor import SERVING
+    from anydepth.export import EXTRAS
 
-    missing = [name for name in SERVING if not find_spec(name)]
+    missing = [name for name in EXTRAS["serve"] if not find_spec(name)]
     if missing:
         raise UserError(f"serving needs {', '.join(missing)}: pip install 'anydepth[serve]'")

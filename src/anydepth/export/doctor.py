@@ -18,29 +18,12 @@ from anydepth.artifact import bundled_model
 from anydepth.device import cores, processor
 from anydepth.engines.native import kernels
 from anydepth.errors import UserError
+from anydepth.export import EXTRAS
 
 SIZE, ROUNDS = 384, 5
 BUSY = 0.5  # cores used by other programs, above which timings are unreliable
 SLOW = 1.5  # times float32: a type slower than that is worth a warning, one faster by as much a hint
 LITTLE_DISK = 2e9
-SERVING = (
-    "fastapi",
-    "uvicorn",
-    "fastapi_offline",
-    "sentencex",
-    "prometheus_client",
-    "babel",
-    "pythonjsonlogger",
-    "python_multipart",
-)
-EXTRAS = {
-    "ctranslate2": ("ctranslate2",),
-    "onnx": ("onnxruntime", "onnx", "onnxscript"),
-    "serve": SERVING,
-    "bert": ("transformers",),
-    "huggingface": ("datasets",),
-    "ray": ("ray", "grpc"),
-}
 
 
 @dataclass

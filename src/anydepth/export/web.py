@@ -18,8 +18,6 @@ from anydepth.artifact.model import FileWeights
 from anydepth.artifact.model_file import SUFFIX
 from anydepth.depth import MenuEntry
 from anydepth.errors import UserError
-from anydepth.export.export import MARK, check_out
-from anydepth.export.runtime import export_runtime
 from anydepth.export.sample import SampleText
 from anydepth.files import atomic_folder
 from anydepth.infer.translator import Translator
@@ -50,6 +48,9 @@ def read_page_files() -> dict[str, bytes]:
 
 def export_web(translator: Translator, out: Path, sample: SampleText, threads: int) -> int:
     """Write the folder and return how many sentences were compared at each depth, as the model file is checked."""
+    from anydepth.export.export import MARK, check_out  # PyTorch, which a server of this page does without
+    from anydepth.export.runtime import export_runtime
+
     check_out(out, translator)
     with atomic_folder(out.resolve()) as folder:
         count = export_runtime(translator, folder / MODEL_FILE, sample, threads)

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,8 +19,6 @@ from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
 from anydepth.export.web import EXAMPLES, describe_languages, language_name
-from anydepth.infer.classifier import Classification, Classifier, WordWithDepth
-from anydepth.infer.classifier_budget import rate_depths, time_depths
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import best_within, in_ms
 from anydepth.serve.depths import DepthChooser
@@ -36,6 +34,9 @@ from anydepth.serve.schemas import (
 )
 from anydepth.serve.segments import Segment, split
 from anydepth.serve.workers import BatchKey
+
+if TYPE_CHECKING:  # PyTorch, which a server of the native engine does without
+    from anydepth.infer.classifier import Classification, Classifier, WordWithDepth
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +253,9 @@ class TranslationHandler:
 
 
 class ClassificationHandler:
-    def __init__(self, classifier: Classifier, settings: ServerSettings) -> None:
+    def __init__(self, classifier: "Classifier", settings: ServerSettings) -> None:
+        from anydepth.infer.classifier_budget import rate_depths, time_depths
+
         self.classifier, self.settings = classifier, settings
         classifier.check(settings.depth)  # refuses a depth that is not there
         self._costs = time_depths(classifier, batch_size=1)  # and the first run of each depth, which is slow, is over
@@ -299,7 +302,7 @@ class ClassificationHandler:
             )
         return chosen
 
-    def _answer(self, text: str, found: Classification, words: list[WordWithDepth] | None) -> dict[str, Any]:
+    def _answer(self, text: str, found: "Classification", words: "list[WordWithDepth] | None") -> dict[str, Any]:
         answer: dict[str, Any] = {
             "label": found.label,
             "probability": found.probability,

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from anydepth.device import set_torch_threads
 from anydepth.errors import UserError
 from anydepth.export.sample import find_sample
-from anydepth.infer.classifier import Classifier
+from anydepth.infer.translator import Translator
 from anydepth.serve.app import make_app
 from anydepth.serve.handlers import ClassificationHandler, TranslationHandler
 from anydepth.serve.schemas import RequestLimits, ServerSettings
@@ -28,9 +28,9 @@ REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 def build_app(given: Path, source: ModelSource, workers: int, settings: ServerSettings) -> FastAPI:
     """The application for a model. Whatever is wrong with the set-up is found here, before it answers anyone."""
-    torch.set_num_threads(1)
+    set_torch_threads(1)
     model = source.load(workers)
-    if isinstance(model, Classifier):
+    if not isinstance(model, Translator):
         if source.engine not in ("auto", "torch"):
             raise UserError(f"{source.engine} runs models that translate; this one classifies: use the engine torch")
         return make_app(ClassificationHandler(model, settings), Workers(model, source, workers), settings)

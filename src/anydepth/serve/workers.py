@@ -10,17 +10,18 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from anydepth.artifact.model import load_model
+from anydepth.device import set_torch_threads
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.errors import UserError
-from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import DEFERRED, Translator
 
-ServedModel = Translator | Classifier
+if TYPE_CHECKING:  # PyTorch, which a server of the native engine does without
+    from anydepth.infer.classifier import Classifier
+
+ServedModel = Union[Translator, "Classifier"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class ModelSource:
     def load(self, workers: int) -> ServedModel:
         loaded = load_model(self.folder, self.device, defer=self.engine in DEFERRED)
         if loaded.kind == "classifier":
+            from anydepth.infer.classifier import Classifier
+
             return Classifier(loaded)
         if loaded.kind == "encoder":
             raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
@@ -59,7 +62,7 @@ class BatchKey(NamedTuple):
 
 def run_batch(model: ServedModel, key: BatchKey, texts: list[str]) -> list[Any]:
     """For each text its best translations and whether they were cut off at the limit; or its label."""
-    if isinstance(model, Classifier):
+    if not isinstance(model, Translator):
         depth, scale, lambda_, exit_rule = key.depth, key.scale, key.lambda_, key.exit_rule
         if key.words:
             return [
@@ -82,7 +85,7 @@ class Workers:
     def __init__(self, model: ServedModel, source: ModelSource, count: int) -> None:
         self.count = count
         self._model, self._source = model, source
-        engine = "torch" if isinstance(model, Classifier) else model.engine.name
+        engine = model.engine.name if isinstance(model, Translator) else "torch"
         self.processes = count > 1 and engine == "torch"
         self._executor = self._make_executor()
 
@@ -129,7 +132,7 @@ def _start_process(source: ModelSource) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_exit_with_server, daemon=True).start()
-    torch.set_num_threads(1)
+    set_torch_threads(1)
     _model = source.load(1)
 
 
