@@ -6,6 +6,7 @@ from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import DecoderCache, Transformer
+from anydepth.model.attention import dot_product_attention
 from anydepth.model.transformer import sinusoids
 
 CONFIG = ModelConfig(width=32, heads=4, ffn=48, encoder_layers=3, decoder_layers=3, dropout=0.1, max_length=32)
@@ -150,3 +151,22 @@ def test_several_choices_of_layers_share_what_they_begin_with(model, batch):
         decoded_alone = model.decode(batch.target_in, memory, sub, batch.source_padding)
         for one, other in zip([*states, *outputs], [*alone, *decoded_alone], strict=True):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["padded", "causal"])
+def test_attention_in_bfloat16_equals_the_fused_one(kind):
+    """With gradients on a CPU it is computed by plain products, which are faster there."""
+    torch.manual_seed(3)
+    inputs = [torch.randn(3, 2, 7, 8) for _ in range(3)]
+    attend = torch.ones(3, 1, 1, 7, dtype=torch.bool)
+    attend[1, :, :, 4:] = False
+    options = {"attend": attend} if kind == "padded" else {"attend": None, "causal": True}
+    expected = [one.clone().requires_grad_() for one in inputs]
+    found = [one.bfloat16().requires_grad_() for one in inputs]
+    mixed = {name: dot_product_attention(*given, **options) for name, given in (("full", expected), ("half", found))}
+    assert mixed["half"].dtype == torch.bfloat16
+    torch.testing.assert_close(mixed["half"].float(), mixed["full"], atol=0.02, rtol=0.02)
+    for one in mixed.values():
+        one.sum().backward()
+    for half, full in zip(found, expected, strict=True):
+        torch.testing.assert_close(half.grad.float(), full.grad, atol=0.03, rtol=0.03)

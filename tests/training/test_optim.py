@@ -72,14 +72,15 @@ def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
     assert torch.equal(optimiser_tensors(again)["gate/exp_avg"], kept["gate/exp_avg"])
 
 
-def test_singular_values_come_near_one():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_singular_values_come_near_one(dtype):
     torch.manual_seed(1)
     matrices = torch.randn(3, 40, 16) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1, 1)
-    values = torch.linalg.svdvals(orthogonalise(matrices))
+    values = torch.linalg.svdvals(orthogonalise(matrices, dtype))
     assert values.min() > 0.6
     assert values.max() < 1.3
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    alignment = ((left @ right) * orthogonalise(matrices)).sum((1, 2)) / 16
+    alignment = ((left @ right) * orthogonalise(matrices, dtype)).sum((1, 2)) / 16
     assert alignment.min() > 0.8  # with the nearest orthogonal matrix
 
 
@@ -127,6 +128,9 @@ def test_muon_is_for_matrices_inside_layers_and_adam_for_the_rest():
     muon, adam = make_optimisers(named, [], config)
     assert list(muon.named) == ["encoder.layers.0.ffn_up.weight"]
     assert isinstance(adam.optimiser, torch.optim.AdamW)
+    assert muon.optimiser.dtype == torch.float32
+    in_half = make_optimisers(named, [], config.model_copy(update={"precision": "bfloat16"}))
+    assert in_half[0].optimiser.dtype == torch.bfloat16
     muon.set_learning_rate(0.01)
     assert muon.optimiser.param_groups[0]["lr"] == pytest.approx(0.03)
     for parameter in named.values():

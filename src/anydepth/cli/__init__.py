@@ -134,8 +134,10 @@ def one_line_errors() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, RuntimeError) and re.search(r"out of memory|allocate memory", str(error)):
             _fail(OUT_OF_MEMORY)
-        if type(error).__name__ in ("DistNetworkError", "DistStoreError"):  # of torch, which may not be imported here
-            _fail("process 0 has ended, and said why", said_by_all=True)
+        is_cut_off = type(error).__name__ in ("DistNetworkError", "DistStoreError")  # of torch, maybe not imported
+        if is_cut_off and os.environ.get("RANK", "0") != "0":
+            first_line = str(error).partition("\n")[0]
+            _fail(f"the connection to process 0 is lost, which may have said why ({first_line})", said_by_all=True)
         if not hasattr(error, "format_message"):  # what click and typer's own copy of it have in common
             raise
         message = error.format_message()
