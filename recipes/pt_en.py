@@ -43,7 +43,7 @@ KEPT = {"I", "I'm", "I'll", "I'd"}  # never in small letters
 SLOT = re.compile(r"(?<!{){([a-z]+)}(?!})")
 CONTRACTIONS = {"em o": "no", "em a": "na", "de o": "do", "de a": "da"}
 OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
-SHORT_TEXTS = ("word", "clause", "phrase")
+SHORT_TEXTS = ("word", "clause")
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
 
@@ -133,7 +133,7 @@ def phrases(book: Path, out: Path) -> None:
 
 
 def expand(book: Path) -> dict[str, str]:
-    """Expand a phrasebook: lists of words, and phrases with slots for them. As written, and as a hasty person types."""
+    """Expand a phrasebook: lists of words, and phrases with slots for them, each with its surface variants."""
     lists, templates = _read_phrasebook(book)
     rng, pairs = random.Random(1), dict[str, str]()
     names = {english.split()[0] for words in lists.values() for _, english in words if english[0].isupper()} | KEPT
@@ -146,7 +146,7 @@ def expand(book: Path) -> dict[str, str]:
                 _fill(text, [(name, words[side]) for name, words in chosen]) for side, text in enumerate(template)
             )
             portuguese = re.sub(r"\b(em|de) ([oa])\b", lambda found: CONTRACTIONS[found[0]], portuguese)
-            for one in _ways_of_writing(portuguese, english, names):
+            for one in _surface_variants(portuguese, english, names):
                 pairs.setdefault(*one)
     return pairs
 
@@ -170,8 +170,8 @@ def _fill(template: str, words: Sequence[tuple[str, str]]) -> str:
     return text[0].upper() + text[1:] if text[-1] in ".!?" else text
 
 
-def _ways_of_writing(portuguese: str, english: str, names: set[str]) -> Iterator[tuple[str, str]]:
-    """As it is; without a final mark it gets one; and in small letters, without one, as people write to friends."""
+def _surface_variants(portuguese: str, english: str, names: set[str]) -> Iterator[tuple[str, str]]:
+    """As it is; with final punctuation where it has none; in lowercase, with and without punctuation, as in a chat."""
     if english.endswith(".m.."):
         english = english[:-1]
     yield portuguese, english

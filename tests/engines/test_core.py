@@ -209,6 +209,17 @@ def test_the_runtime_package_translates_a_text_as_the_server_does(runtime, model
     assert "---" in found.stdout
 
 
+def test_the_wheel_of_the_runtime_package_has_all_its_files(tmp_path):
+    """Without the library, which takes long to compile."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "lib")]
+    folder = shutil.copytree(ROOT / "runtime", tmp_path / "runtime", ignore=shutil.ignore_patterns("build", "*.so"))
+    for name in ("csrc", "src"):  # beside it, as in the repository
+        (tmp_path / name).symlink_to(ROOT / name)
+    subprocess.run(command, cwd=folder, check=True)
+    names = {path.name for path in (tmp_path / "lib" / "anydepth_runtime").iterdir()}
+    assert names == {"__init__.py", "library.py", "py.typed", "segments.py", "translator.py"}
+
+
 def test_a_translator_of_the_runtime_package_is_copied_pickled_and_forked(runtime, model_file):
     code = f"""
 import copy, os, pickle

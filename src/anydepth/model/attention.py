@@ -89,15 +89,15 @@ def dot_product_attention(
         return F.scaled_dot_product_attention(query_bhte, key_bhse, value_bhse, attend, dropout, causal)
     if causal:
         attend = torch.ones(query_bhte.shape[2], key_bhse.shape[2], dtype=torch.bool, device=query_bhte.device).tril()
-    shares_bhts = attention_probabilities(query_bhte, key_bhse, attend)
+    weights_bhts = attention_probabilities(query_bhte, key_bhse, attend)
     if attention_maps is not None:
-        attention_maps.append(shares_bhts)
-    return F.dropout(shares_bhts, dropout) @ value_bhse
+        attention_maps.append(weights_bhts)
+    return F.dropout(weights_bhts, dropout) @ value_bhse
 
 
 def attention_probabilities(query_bhte: Tensor, key_bhse: Tensor, attend: Tensor | None) -> Tensor:
     """Attention probabilities, [b, h, t, s], which the fused attention does not return."""
-    scores_bhts = query_bhte * query_bhte.shape[-1] ** -0.5 @ key_bhse.transpose(-1, -2)
+    scores_bhts = (query_bhte * query_bhte.shape[-1] ** -0.5) @ key_bhse.transpose(-1, -2)
     if attend is not None:
         scores_bhts = scores_bhts.masked_fill(~attend, float("-inf"))
     return torch.softmax(scores_bhts, dim=-1)
