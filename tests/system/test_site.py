@@ -1,5 +1,6 @@
 """The folder of `anydepth export --to web` in a real browser: while it arrives, once it is there, without a network."""
 
+import json
 import shutil
 
 import pytest
@@ -113,6 +114,27 @@ def test_a_cut_before_any_depth_is_told_and_can_be_retried(site, open_page):
     assert page.text_content("#alert") == ""
 
 
+def test_a_cut_before_any_depth_sends_nothing_to_a_server_by_itself(folder, tmp_path, open_page):
+    with_server = tmp_path / "with_server"
+    shutil.copytree(folder, with_server)
+    about = json.loads((with_server / "model.json").read_text("utf-8"))
+    (with_server / "model.json").write_text(json.dumps(about | {"server": True}), "utf-8")
+    site = GatedSite(with_server, 0.05)
+    page = open_page(site.url)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    site.cut()
+    expect_start(page, "#arrival-note", "The model did not arrive: the connection was lost")
+    assert page.text_content("#arrival-note").endswith("but the server can translate: choose it above.")
+    page.fill("#text", "le chat dort.")
+    expect_text(page, "#alert", "Nothing can be translated yet: the model has not arrived.")
+    site.mend()
+    page.click("#retry")
+    expect_text(page, "#output", "the cat sleeps.")
+    assert "POST" not in sent
+    site.stop()
+
+
 def test_a_damaged_rest_leaves_the_depths_before_it(folder, tmp_path, open_page):
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
@@ -188,6 +210,45 @@ def test_paragraphs_and_long_texts(site, open_page):
     page.fill("#text", "le chat dort et " * 200)
     page.wait_for_function("() => document.getElementById('output').textContent.length > 1000")
     assert page.text_content("#alert") == ""
+
+
+def test_a_newer_text_does_not_wait_for_a_long_one(site, open_page):
+    """The worker is held back until both texts are waiting for it: the long one must give way after a piece or so."""
+    site.gate.set()
+    page = open_page(site.url)
+    expect_start(page, "#arrival-note", "The model is here")
+    record = """() => {
+      self.sent = [];
+      const post = self.postMessage.bind(self);
+      self.postMessage = message => { self.sent.push(message); post(message); };
+    }"""
+    hold = """() => setTimeout(() => {
+      const request = new XMLHttpRequest();
+      request.open("GET", "/hold", false);
+      request.send();
+    })"""
+    worker = page.workers[0]
+    worker.evaluate(record)
+    worker.evaluate(hold)
+    assert site.held.wait(60)
+    long = "le chat dort et " * 750
+    page.fill("#text", long)
+    page.fill("#text", "un chien mange.")
+    site.release.set()
+    expect_text(page, "#output", "a dog eats.")
+    expect_start(page, "#ran", "depth 2-2: ")
+    outdated = "".join(one["text"] for one in pieces(worker) if one["text"] != "a dog eats.")
+    page.fill("#text", "")
+    expect_text(page, "#ran", "\u00a0")
+    worker.evaluate("() => { self.sent = []; }")
+    page.fill("#text", long)
+    expect_start(page, "#ran", "depth 2-2: ")
+    assert len(outdated) < len(page.text_content("#output")) / 4
+    assert len(pieces(worker)) > 20
+
+
+def pieces(worker):
+    return worker.evaluate("() => self.sent.filter(one => one.kind === 'sentence')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,4 +1,4 @@
-// Runs the model, so that the page never waits: streams its file into the core, and translates sentence by sentence.
+// Runs the model, so that the page never waits: streams its file into the core, and translates piece by piece.
 import { Core, CoreError } from "./core.js";
 import { halves, split } from "./sentences.js";
 
@@ -98,7 +98,7 @@ async function keep(address) {
   postMessage({ kind: "kept" });
 }
 
-// A task of its own after each sentence, so that a newer request is seen.
+// A task of its own after each piece, so that a newer request is seen.
 const pause = () => new Promise(done => {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = done;
@@ -108,11 +108,15 @@ const pause = () => new Promise(done => {
 async function translate({ id, text, depth, pair, language }) {
   current = id;
   let milliseconds = 0, sentences = 0;
-  for (const piece of split(text, language)) {
+  for (const pieces = split(text, language).reverse(); pieces.length;) {
+    const piece = pieces.pop();
     const found = piece.text ? remembered(piece.text, depth, pair) : { output: "", milliseconds: 0, isNew: false };
-    if (piece.text) sentences++;
     milliseconds += found.milliseconds;
-    postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
+    if (found.isTooLong) pieces.push(...parts(piece).reverse());
+    else {
+      if (piece.text) sentences++;
+      postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
+    }
     if (!found.isNew) continue;
     await pause();
     if (current !== id) return postMessage({ kind: "canceled", id });
@@ -120,12 +124,17 @@ async function translate({ id, text, depth, pair, language }) {
   postMessage({ kind: "done", id, milliseconds, sentences });
 }
 
+function parts({ before, text, after }) {
+  const [first, second] = halves(text);
+  return [{ before, text: first, after: " " }, { before: "", text: second, after }];
+}
+
 // At each key all sentences but one are as they were.
 function remembered(text, depth, pair) {
   const key = JSON.stringify([pair, depth, text]), known = memory.get(key);
   if (known) return { ...known, isNew: false };
-  const began = performance.now(), output = translateOne(text, depth, pair);
-  const found = { output, milliseconds: performance.now() - began };
+  const began = performance.now(), result = translateOne(text, depth, pair);
+  const found = { ...result, milliseconds: performance.now() - began };
   if (memory.size >= REMEMBERED) memory.delete(memory.keys().next().value);
   memory.set(key, found);
   return { ...found, isNew: true };
@@ -133,9 +142,9 @@ function remembered(text, depth, pair) {
 
 function translateOne(text, depth, pair) {
   try {
-    return core.translate(text, depth, pair)[0];
+    return { output: core.translate(text, depth, pair)[0], isTooLong: false };
   } catch (error) {
     if (!error.isTooLong || text.length < 2) throw error;
-    return halves(text).map(half => translateOne(half, depth, pair)).join(" ");
+    return { output: "", isTooLong: true };
   }
 }
