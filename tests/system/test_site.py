@@ -1,5 +1,6 @@
 """The folder of `anydepth export --to web` in a real browser: while it arrives, once it is there, without a network."""
 
+import json
 import shutil
 
 import pytest
@@ -50,9 +51,122 @@ def test_the_first_depth_translates_before_the_model_has_arrived(site, open_page
     assert page.locator(".cell.coming").count() == 0
 
 
-def test_it_translates_without_a_network_once_it_was_there(site, open_page):
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_cut_keeps_the_depths_that_are_there_and_a_retry_brings_the_rest(site, open_page, ranges):
+    site.ranges = ranges
+    page = open_page(site.url)
+    page.fill("#text", "un chien mange.")
+    expect_start(page, "#ran", "depth 1-1: ")
+    before = page.text_content("#output")
+    site.cut()
+    expect_start(page, "#arrival-note", "The rest of the model did not arrive: the connection was lost at ")
+    assert page.text_content("#arrival-note").endswith(" MB. Depth 1-1 works.")
+    assert page.text_content("#output") == before
+    page.fill("#text", "")
+    expect_text(page, "#output", "")
+    page.fill("#text", "le chat dort.\n\nun chien mange.")
+    page.wait_for_function(
+        "before => document.getElementById('output').textContent.endsWith('\\n\\n' + before)", arg=before
+    )
+    expect_start(page, "#ran", "depth 1-1: ")
+    assert page.text_content("#alert") == ""
+    page.click("#retry")  # cut again
+    page.wait_for_selector("#retry", state="visible")
+    expect_start(page, "#arrival-note", "The rest of the model did not arrive: ")
+    site.mend()
+    page.click("#retry")
+    expect_start(page, "#arrival-note", "The model is here")
+    expect_text(page, "#output", "the cat sleeps.\n\na dog eats.")
+    expect_start(page, "#ran", "depth 2-2: ")
+    assert page.is_hidden("#retry")
+    first, *later = site.asked
+    assert first is None
+    assert len(later) == 2
+    assert all(one.startswith("bytes=") and one != "bytes=0-" for one in later)
+    expect_it_works_offline(site, page)
+
+
+def test_a_cut_file_is_asked_for_again_when_the_network_is_back(site, open_page):
+    page = open_page(site.url)
+    page.fill("#text", "le chat dort.")
+    expect_start(page, "#ran", "depth 1-1: ")
+    site.cut()
+    expect_start(page, "#arrival-note", "The rest of the model did not arrive: ")
+    page.context.set_offline(True)
+    site.mend()
+    page.context.set_offline(False)
+    expect_start(page, "#arrival-note", "The model is here")
+    expect_text(page, "#output", "the cat sleeps.")
+
+
+def test_a_cut_before_any_depth_is_told_and_can_be_retried(site, open_page):
+    site.first = 0.05
+    page = open_page(site.url)
+    site.cut()
+    expect_start(page, "#arrival-note", "The model did not arrive: the connection was lost")
+    assert page.text_content("#arrival-note").endswith(" No depth works yet.")
+    page.fill("#text", "le chat dort.")
+    expect_text(page, "#alert", "Nothing can be translated yet: the model has not arrived.")
+    assert page.text_content("#output") == ""
+    site.mend()
+    page.click("#retry")
+    expect_text(page, "#output", "the cat sleeps.")
+    assert page.text_content("#alert") == ""
+
+
+def test_a_cut_before_any_depth_sends_nothing_to_a_server_by_itself(folder, tmp_path, open_page):
+    with_server = tmp_path / "with_server"
+    shutil.copytree(folder, with_server)
+    about = json.loads((with_server / "model.json").read_text("utf-8"))
+    (with_server / "model.json").write_text(json.dumps(about | {"server": True}), "utf-8")
+    site = GatedSite(with_server, 0.05)
+    page = open_page(site.url)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    site.cut()
+    expect_start(page, "#arrival-note", "The model did not arrive: the connection was lost")
+    assert page.text_content("#arrival-note").endswith("but the server can translate: choose it above.")
+    page.fill("#text", "le chat dort.")
+    expect_text(page, "#alert", "Nothing can be translated yet: the model has not arrived.")
+    site.mend()
+    page.click("#retry")
+    expect_text(page, "#output", "the cat sleeps.")
+    assert "POST" not in sent
+    site.stop()
+
+
+def test_a_damaged_rest_leaves_the_depths_before_it(folder, tmp_path, open_page):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    data = bytearray((damaged / "model.anydepth").read_bytes())
+    data[-1] ^= 1
+    (damaged / "model.anydepth").write_bytes(data)
+    site = GatedSite(damaged, share_before_layer(folder / "model.anydepth", 2))
+    page = open_page(site.url)
+    expect_start(page, "#arrival-note", "Depth 1-1 has arrived")
+    site.gate.set()
+    expect_start(page, "#arrival-note", "The rest of the model cannot be used: ")
+    assert page.text_content("#arrival-note").endswith(" Reload the page to try again.")
+    assert page.is_hidden("#retry")
+    page.fill("#text", "le chat dort.")
+    page.wait_for_function("() => document.getElementById('output').textContent.trim()")
+    site.stop()
+
+
+def test_no_old_translation_stays_beside_a_new_text_when_the_worker_is_gone(site, open_page):
     site.gate.set()
     page = open_page(site.url)
+    page.fill("#text", "le chat dort.")
+    expect_text(page, "#output", "the cat sleeps.")
+    page.workers[0].evaluate("() => { setTimeout(() => { throw new Error('broken'); }); }")
+    expect_start(page, "#alert", "The model cannot be used: ")
+    page.fill("#text", "un chien mange.")
+    expect_text(page, "#output", "")
+    expect_text(page, "#ran", "\u00a0")
+    expect_start(page, "#alert", "The model cannot be used: ")
+
+
+def expect_it_works_offline(site, page):
     page.wait_for_function("() => document.getElementById('arrival-note').textContent.includes('without a network')")
     page.evaluate("() => navigator.serviceWorker.ready.then(() => null)")
     site.stop()
@@ -63,6 +177,12 @@ def test_it_translates_without_a_network_once_it_was_there(site, open_page):
     page.fill("#text", "un chien mange.")
     expect_text(page, "#output", "a dog eats.")
     expect_start(page, "#ran", "depth 2-2: ")
+
+
+def test_it_translates_without_a_network_once_it_was_there(site, open_page):
+    site.gate.set()
+    page = open_page(site.url)
+    expect_it_works_offline(site, page)
 
 
 def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_page):
@@ -90,6 +210,45 @@ def test_paragraphs_and_long_texts(site, open_page):
     page.fill("#text", "le chat dort et " * 200)
     page.wait_for_function("() => document.getElementById('output').textContent.length > 1000")
     assert page.text_content("#alert") == ""
+
+
+def test_a_newer_text_does_not_wait_for_a_long_one(site, open_page):
+    """The worker is held back until both texts are waiting for it: the long one must give way after a piece or so."""
+    site.gate.set()
+    page = open_page(site.url)
+    expect_start(page, "#arrival-note", "The model is here")
+    record = """() => {
+      self.sent = [];
+      const post = self.postMessage.bind(self);
+      self.postMessage = message => { self.sent.push(message); post(message); };
+    }"""
+    hold = """() => setTimeout(() => {
+      const request = new XMLHttpRequest();
+      request.open("GET", "/hold", false);
+      request.send();
+    })"""
+    worker = page.workers[0]
+    worker.evaluate(record)
+    worker.evaluate(hold)
+    assert site.held.wait(60)
+    long = "le chat dort et " * 750
+    page.fill("#text", long)
+    page.fill("#text", "un chien mange.")
+    site.release.set()
+    expect_text(page, "#output", "a dog eats.")
+    expect_start(page, "#ran", "depth 2-2: ")
+    outdated = "".join(one["text"] for one in pieces(worker) if one["text"] != "a dog eats.")
+    page.fill("#text", "")
+    expect_text(page, "#ran", "\u00a0")
+    worker.evaluate("() => { self.sent = []; }")
+    page.fill("#text", long)
+    expect_start(page, "#ran", "depth 2-2: ")
+    assert len(outdated) < len(page.text_content("#output")) / 4
+    assert len(pieces(worker)) > 20
+
+
+def pieces(worker):
+    return worker.evaluate("() => self.sent.filter(one => one.kind === 'sentence')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

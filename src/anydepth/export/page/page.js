@@ -55,8 +55,9 @@ async function translate() {
     if (depth === null) await show_lines(await begin(), output);
     else if (depth) await show_in_tab(depth, output);
     else {
-      output.classList.remove("late");
+      forget();
       if (state.failure) report(state.failure);
+      else if (state.tab?.problem) report(new Error("Nothing can be translated yet: the model has not arrived."));
     }
   } catch (error) {
     if (error.name !== "AbortError") forget();
@@ -72,12 +73,26 @@ async function translate() {
 class Tab {
   constructor(about) {
     this.ready = new Set(), this.received = 0, this.size = about.size, this.isComplete = false, this.isKept = false;
+    this.problem = null;  // why the rest of the file is not coming: {message, canRetry}
     this.requests = new Map(), this.last = 0;
     this.ran = { measured: 0, expected: 0 };  // milliseconds of what ran here, and by the figures of the model
     this.worker = new Worker("worker.js", { type: "module" });
     this.worker.onmessage = ({ data }) => this.hear(data);
     this.worker.onerror = event => { event.preventDefault(); this.fail(event.message || "the browser refused to start it"); };
-    this.worker.postMessage({ kind: "open", program: "anydepth.wasm", model: about.file, size: about.size });
+    this.file = about.file;
+    this.open();
+  }
+
+  open() {
+    this.worker.postMessage({ kind: "open", program: "anydepth.wasm", model: this.file, size: this.size || null });
+  }
+
+  retry() {
+    if (!this.problem?.canRetry) return;
+    this.problem = null;
+    $("alert").textContent = "";
+    this.open();
+    show_arrival();
   }
 
   hear(data) {
@@ -86,7 +101,12 @@ class Tab {
     if (data.kind === "done") this.end(data.id, () => request.resolve(data));
     if (data.kind === "error") this.end(data.id, () => request.reject(new Error(data.message)));
     if (data.kind === "canceled") this.end(data.id, () => request.reject(new DOMException("stopped", "AbortError")));
-    if (data.kind === "failed") this.fail(data.message);
+    if (data.kind === "cut") {
+      this.problem = { message: data.message, canRetry: true };
+      if (!this.ready.size && in_tab()) translate();  // says that it cannot
+    }
+    if (data.kind === "failed" && this.ready.size) this.problem = { message: data.message, canRetry: false };
+    else if (data.kind === "failed") this.fail(data.message);
     if (data.kind === "kept") this.isKept = true;
     if (data.kind === "arrived" || data.kind === "complete") {
       this.received = data.received, this.size = data.size;
@@ -107,6 +127,7 @@ class Tab {
     state.tab = null;
     for (const id of [...this.requests.keys()]) this.end(id, () => this.requests.get(id).reject(new DOMException("stopped", "AbortError")));
     $("arrival").hidden = true;
+    if ($("output").classList.contains("late")) forget();
     state.failure = new Error(`The model cannot be used: ${message}`);
     if (state.model.server !== false) return use_server(message);
     report(state.failure);
@@ -199,11 +220,25 @@ function show_arrival() {
   const there = state.pair.depths.filter(one => tab.has(one.name)), part = tab.size ? Math.min(1, tab.received / tab.size) : 0;
   $("arrived").value = part;
   $("arrived").hidden = tab.isComplete;
+  $("retry").hidden = !tab.problem?.canRetry;
+  $("arrival-note").classList.toggle("problem", tab.problem !== null);
   const size = tab.size ? `${(tab.size / 1e6).toFixed(1)} MB` : "its file";
-  $("arrival-note").textContent = tab.isComplete
+  const share = `${Math.floor(100 * part)}% of ${size}`, all = state.pair.depths.length;
+  $("arrival-note").textContent = tab.problem ? problem_text(tab, there, share)
+    : tab.isComplete
     ? `The model is here (${size}): ${state.model.server === false ? "nothing you type" : "what runs in this tab never"} leaves this device` + (tab.isKept ? ", and it works without a network." : ".")
-    : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${state.pair.depths.length} depths: ${Math.floor(100 * part)}% of ${size}`
-    : `The model is arriving: ${Math.floor(100 * part)}% of ${size}`;
+    : there.length ? `Depth ${there.at(-1).name} has arrived, ${there.length} of ${all} depths: ${share}`
+    : `The model is arriving: ${share}`;
+}
+
+function problem_text({ problem, received }, there, share) {
+  const names = there.map(one => one.name).join(", ");
+  const rest = there.length ? "The rest of the model" : "The model", at = received ? ` at ${share}` : "";
+  const works = there.length > 1 ? `Depths ${names} work.` : there.length ? `Depth ${names} works.`
+    : state.model.server === false ? "No depth works yet."
+    : "No depth works in this tab yet, but the server can translate: choose it above.";
+  return problem.canRetry ? `${rest} did not arrive: ${problem.message}${at}. ${works}`
+    : `${rest} cannot be used: ${problem.message}. ${works} Reload the page to try again.`;
 }
 
 // The model's file is asked for when it is first needed.
@@ -574,6 +609,8 @@ async function start() {
   $("no-budget").addEventListener("click", () => choose(state.depth));
   $("depth-slider").addEventListener("input", () => choose(frontier()[Number($("depth-slider").value)].name));
   $("place").addEventListener("change", () => { choose_place(); draw_grid(); changed(); });
+  $("retry").addEventListener("click", () => state.tab?.retry());
+  addEventListener("online", () => state.tab?.retry());
   if (!model.in_tab || new URLSearchParams(location.search).get("on") === "server") $("place").value = "server";
   $("place-choice").hidden = !model.in_tab || model.server === false;
   state.pair = model.pairs[names[0]];
