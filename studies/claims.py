@@ -119,7 +119,7 @@ DISTILLED_ARMS: Work = (
     Step(
         "greedy-and-beam",
         (
-            *("greedy={out}/recurrent-distilled/seed-1,2-2,1", "beam={out}/sampled-encoder/seed-1,5-6,4"),
+            *("beam={out}/sampled-encoder/seed-1,5-6,4", "greedy={out}/recurrent-distilled/seed-1,2-2,1"),
             *(*TATOEBA_TEST.options, "--out", "{out}/report-timing"),
         ),
         "{out}/report-timing/timing.json",
@@ -412,8 +412,8 @@ CLAIMS = (
         "Wang et al. 2021, Table 1: ahead of LayerDrop in 22 of 24 cells, of individual models in 20",
         "Multi30k English-German, 6-2, 8 tasks, width 128, dropout 0.3, Muon; equal updates per task, 2 and 4 times",
         "Against LayerDrop: ahead in the mean over all depths, interval above 0. Against individual models: the "
-        "interval of the mean difference is not wholly below -0.3 BLEU, at equal updates per task (`multi-task`) and at "
-        "about equal cost (`multi-task-2x`, 1.2 times the cost of the 8 individual models together).",
+        "interval of the mean difference is not wholly below -0.3 BLEU, at equal updates per task (`multi-task`) and "
+        "at about equal cost (`multi-task-2x`, 1.2 times the cost of the 8 individual models together).",
         FLEXIBLE_ARMS,
         GERMAN,
         MULTI30K_TEST,

@@ -7,6 +7,7 @@ from typing import Any
 from plan import Step
 
 BUSY = 0.2  # cores of other programs: times beside them are in doubt
+DIFFERENCE = ("difference", "95% interval")
 Found = Mapping[str, Any]
 
 
@@ -14,6 +15,11 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
     for cells in (header, ["---"] * len(header), *rows):
         yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def difference(one: Found | None) -> list[str]:
+    """To the first row, and its interval."""
+    return ["", ""] if one is None else [f"{one['bleu']:+.2f}", f"{one['low']:+.2f} to {one['high']:+.2f}"]
 
 
 def step_table(step: Step, found: Found) -> Iterator[str]:
@@ -41,16 +47,17 @@ def _oracle(found: Found) -> Iterator[str]:
 
 def _timing(found: Found) -> Iterator[str]:
     systems = found["systems"]
-    slowest = max(one["seconds_per_sentence"] for one in systems)
+    first = systems[0]["seconds_per_sentence"]
     rows = [
         [
-            *(f"`{one['name']}`", one["depth"], f"{one['beam']}", f"{one['bleu']:.2f}"),
+            *(f"`{one['name']}`", one["depth"], f"{one['beam']}", f"{one['bleu']:.2f}", *difference(one["difference"])),
             f"{1000 * one['seconds_per_sentence']:.2f} ms ({_range(one['passes'])})",
-            f"{one['seconds_per_sentence'] / slowest:.2f}",
+            f"{one['seconds_per_sentence'] / first:.2f}",
         ]
         for one in systems
     ]
-    yield from markdown(["system", "depth", "beam", "BLEU", "time per sentence", "of the slowest"], rows)
+    header = ["system", "depth", "beam", "BLEU", *DIFFERENCE, "time per sentence", "of the first's"]
+    yield from markdown(header, rows)
     if (found["other_load"] or 0) > BUSY:
         yield f"Do not trust these times: other programs kept {found['other_load']:.1f} cores busy."
         yield ""

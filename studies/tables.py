@@ -7,7 +7,7 @@ from typing import Any
 from comparisons import read_comparison
 from plan import ONLY, Comparison, Step
 from records import MOST_FALL, RunState
-from step_tables import markdown, step_table
+from step_tables import DIFFERENCE, difference, markdown, step_table
 from study import Study
 
 INTRODUCTION = """\
@@ -109,7 +109,7 @@ def _comparison(comparison: Comparison, found: Mapping[str, Any]) -> Iterator[st
     language = f", to {comparison.test.to}" if comparison.test else ""
     yield f"`{comparison.name}`: test set{'' if depths[0] == ONLY else f' {at}'}{language}"
     yield ""
-    header = ["arm", "depth", "seeds", "BLEU", "difference", "95% interval"]
+    header = ["arm", "depth", "seeds", "BLEU", *DIFFERENCE]
     yield from markdown(header, [_compared(system) for system in found["systems"]])
     first = found["systems"][0]
     if first["bleu"] is None:
@@ -122,7 +122,5 @@ def _compared(system: Mapping[str, Any]) -> list[str]:
     seeds = f"{finished} of {system['seeds']}, {system['diverged']} diverged" if system["diverged"] else f"{finished}"
     deviation = "" if system["deviation"] is None else f" ± {system['deviation']:.2f}"
     bleu = "" if system["bleu"] is None else f"{system['bleu']:.2f}{deviation}"
-    one = system["difference"]
-    apart = ["", ""] if one is None else [f"{one['bleu']:+.2f}", f"{one['low']:+.2f} to {one['high']:+.2f}"]
     depths = system["depths"] if len(system["depths"]) <= 3 else [f"{len(system['depths'])} depths"]
-    return [f"`{system['name']}`", ", ".join(depths), seeds, bleu, *apart]
+    return [f"`{system['name']}`", ", ".join(depths), seeds, bleu, *difference(system["difference"])]

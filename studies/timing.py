@@ -1,5 +1,5 @@
 """Times translations by several models, each with its own depth and beam, in turn: what `anydepth sweep`, with one beam
-for all, cannot.
+for all, cannot. BLEU is compared with that of the first by a bootstrap over sentences.
 
 python studies/timing.py NAME=MODEL,DEPTH,BEAM ... --source FILE --reference FILE --out FOLDER
 """
@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +18,7 @@ from anydepth import Translator, UserError
 from anydepth.data.corpus import read_lines
 from anydepth.evaluate.experiment import Environment, OtherLoad
 from anydepth.evaluate.metrics import score
+from anydepth.evaluate.significance import Difference, paired_bootstrap
 from anydepth.files import write_atomically
 
 WARM_UP_SENTENCES = 8
@@ -48,11 +49,12 @@ class TimedSystem:
         self.seconds.append(time.perf_counter() - start)
         self.outputs = [best.text for best, *_ in found]
 
-    def figures(self, references: Sequence[str]) -> dict[str, Any]:
+    def figures(self, references: Sequence[str], difference: Difference | None) -> dict[str, Any]:
         shown = {name: getattr(self, name) for name in ("name", "depth", "beam")}
         per_sentence = [seconds / len(references) for seconds in self.seconds]
         times = {"seconds_per_sentence": median(per_sentence), "passes": per_sentence}
-        return {**shown, "engine": self.translator.engine.name, "bleu": score(self.outputs, references).bleu, **times}
+        quality = {"bleu": score(self.outputs, references).bleu, "difference": difference and asdict(difference)}
+        return {**shown, "engine": self.translator.engine.name, **quality, **times}
 
 
 def time_systems(
@@ -66,12 +68,13 @@ def time_systems(
     for _ in range(repeats):
         for one in systems:
             one.translate(sources)
+    differences = [None, *paired_bootstrap([[one.outputs] for one in systems], references)]
     environment = Environment(device="cpu", threads=threads)
     return {
         "conditions": {**environment.terms(), "machine": environment.machine, "threads": threads},
         "other_load": load.cores(),
         "signature": score(references[:1], references[:1]).bleu_signature,
-        "systems": [one.figures(references) for one in systems],
+        "systems": [one.figures(references, apart) for one, apart in zip(systems, differences, strict=True)],
     }
 
 

@@ -403,15 +403,16 @@ def test_systems_are_timed_in_turn(toy_run, tmp_path, monkeypatch):
     for name in ("source", "reference"):
         (tmp_path / name).write_text("a b c d\n" * 3, "utf-8")
     files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
-    systems = [f"greedy={toy_run},1-1,1", f"beam={toy_run},2-2,2"]
+    systems = [f"beam={toy_run},2-2,2", f"greedy={toy_run},1-1,1"]
     monkeypatch.setattr(sys, "argv", ["timing.py", *systems, *files, "--out", str(tmp_path / "out"), "--repeats", "2"])
     assert timing.main() == 0
     found = json.loads((tmp_path / "out" / "timing.json").read_text("utf-8"))
     assert [(one["name"], one["beam"], len(one["passes"])) for one in found["systems"]] == [
-        ("greedy", 1, 2),
         ("beam", 2, 2),
+        ("greedy", 1, 2),
     ]
     shown = "\n".join(step_tables.step_table(plan.Step("timing", (), "{out}/timing.json"), found))
-    assert "| `beam` | 2-2 | 2 |" in shown
+    assert "| `beam` | 2-2 | 2 | 0.00 |  |  |" in shown
+    assert "| `greedy` | 1-1 | 1 | 0.00 | +0.00 | +0.00 to +0.00 |" in shown
     monkeypatch.setattr(sys, "argv", ["timing.py", "greedy", *files, "--out", str(tmp_path / "out")])
     assert timing.main() == 2
