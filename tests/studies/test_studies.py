@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import forked
 import pytest
+import typer
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
@@ -29,6 +30,7 @@ import study  # noqa: E402
 import tables  # noqa: E402
 import timing  # noqa: E402
 
+from anydepth.cli import build_app  # noqa: E402
 from anydepth.config.reading import check_sections, read_recipe  # noqa: E402
 from anydepth.training.build import make_recipe_objective  # noqa: E402
 
@@ -75,6 +77,20 @@ def test_claims_that_share_a_folder_have_the_same_arms_in_it_and_nothing_shares_
             assert folders.setdefault(one.run(arm, 1).parent, arm.name) == arm.name
         for step in (item for item in claim.items if isinstance(item, plan.Step) and item.needs):
             assert folders.setdefault(one._makes(step), step) is step
+
+
+def test_every_step_is_a_command_and_names_its_systems_once():
+    known = {"": build_app(), "studies/timing.py": None}
+    for step in {item for claim in claims.CLAIMS for item in claim.items if isinstance(item, plan.Step)}:
+        if step.result:
+            assert Path(step.makes).name in step_tables.TABLES
+        named = [part.partition("=")[0] for part in step.command if "=" in part]
+        assert len(set(named)) == len(named), step.name
+        if (app := known[step.script]) is not None:
+            group, words = typer.main.get_command(app), list(step.command)
+            while hasattr(group, "commands"):
+                group = group.commands[words.pop(0)]
+            group.make_context(step.name, words)  # parses, and runs nothing
 
 
 def test_every_arm_is_compared_at_depths_that_its_model_has():
