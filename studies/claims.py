@@ -17,8 +17,8 @@ training beside). Arms that two claims share count for the first. Seconds for an
     flexible                individual 6-2 0.24, 1-1 0.08; multi-task 0.67, layerdrop with 8 batches 0.93
     latent                  6-24 static 0.19, latent 0.20, layerdrop 0.13; three languages 0.63
     ckd                     teacher 0.16, student alone 0.08, taught 0.12
-    word-depths             static 3.5, all exits 3.5 (10 updates, from scratch, of MiniLM's size); the others are taken
-                            to be alike; and 9 hours for accuracy-and-time
+    word-depths             static 3.5, all exits 3.5, MI 3.0 (10 updates, from scratch, of MiniLM's size); halting is
+                            taken to be alike; and 9 hours for accuracy-and-time
 """
 
 from plan import ONLY, Arm, Claim, Comparison, Step, System, TestSet, Work, compare_at, mean_over, of_depth

@@ -136,14 +136,16 @@ def test_when_a_run_is_at_its_plateau():
 PROGRAM = """\
 import sys
 sys.path[:0] = [{studies!r}]
-from plan import Arm, Claim, TestSet, compare_at
+from plan import Arm, Claim, Step, TestSet, compare_at
 import run
+test = TestSet({source!r}, {target!r})
+timed = ("beam={{out}}/one/seed-1,2-2,2", "greedy={{out}}/one/seed-1,1-1,1", *test.options, "--out", "{{out}}/report")
 work = (
     Arm("one", {recipe!r}, {changes!r}, 2),
     Arm("taught", {recipe!r}, (*{changes!r}, "teacher={{model: {{out}}/one/seed-1, method: rkd}}"), 1, ("one",)),
     compare_at("both", "2-2", ("one", "taught")),
+    Step("time", timed, "{{out}}/report/timing.json", ("one",), True, alone=True, script="studies/timing.py"),
 )
-test = TestSet({source!r}, {target!r})
 claim = Claim("toy", "Toys learn", "a paper", "a setting", "Something.", work, test=test)
 waits = Claim("waits", "Others wait", "a paper", "a setting", "Nothing.", work, ("{{data}}/not-there.txt",))
 if __name__ == "__main__":
@@ -156,6 +158,8 @@ def in_this_process(monkeypatch, capsys):
     """The runner without a process of its own, its jobs in processes that are forked: to start one takes seconds."""
 
     def start(words, stdout, stderr, **how):
+        if words[1] == str(ROOT / "studies" / "timing.py"):
+            return subprocess.Popen(words, stdout=stdout, stderr=stderr)
         assert words[:3] == [sys.executable, "-m", "anydepth"]
         with open(os.devnull, "rb") as nothing:
             return forked.start(words[3:], nothing.fileno(), stdout.fileno(), stderr.fileno())
@@ -210,6 +214,7 @@ def test_the_runner_stops_and_goes_on(toy_recipe, tmp_path, in_this_process):
     assert "| `one` | 2 of 2 | 40 |" in written
     assert "`both`: test set at 2-2" in written
     assert "| `taught` | 2-2 | 1 |" in written
+    assert "| `greedy` | 1-1 | 1 |" in written
     again = in_this_process(program, *options, "toy")
     assert "begins" not in again
     shutil.rmtree(out)  # as on another machine: the records are all that is needed
