@@ -1,10 +1,11 @@
-"""What a study keeps of a finished run: how it went, and its outputs on the test set. Small enough to be committed, so
-that a study can go on elsewhere, without the models.
+"""What a study keeps of a finished run: what it was made by, how it went, and its outputs on the test set. Small enough
+to be committed, so that a study can go on elsewhere, without the models.
 
 RECORDS/CLAIM/ARM/seed-N.json.gz, and RECORDS/CLAIM/NAME.json for a comparison or the figures of a step.
 """
 
 import gzip
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,7 +36,7 @@ class RunState:
         return self.finished or self.diverged
 
     @property
-    def has_outputs(self) -> bool:
+    def has_model(self) -> bool:
         return self.finished and not self.diverged
 
     @property
@@ -56,21 +57,37 @@ class RunState:
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """A run that is over, and what it made of the test set at each depth that is compared."""
+class Outputs:
+    """Of a run on a test set: `depth` is the menu's name of what was run, `source` the checksum of what it read."""
 
+    depth: str
+    source: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run that is over, and what it made of the test set at each depth that is compared. `made_by` is the digest of
+    the arm and all it needs."""
+
+    made_by: str
     state: RunState
-    outputs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    outputs: Mapping[str, Outputs] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"state": asdict(self.state), "outputs": self.outputs}, ensure_ascii=False)
-        write_atomically(path, gzip.compress(text.encode("utf-8"), mtime=0))
+        write_atomically(path, gzip.compress(json.dumps(asdict(self), ensure_ascii=False).encode("utf-8"), mtime=0))
 
     @classmethod
     def load(cls, path: Path) -> "RunRecord":
         found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        return cls(RunState(**found["state"]), found["outputs"])
+        outputs = {key: Outputs(**one) for key, one in found["outputs"].items()}
+        return cls(found["made_by"], RunState(**found["state"]), outputs)
+
+
+def digest(*content: Any) -> str:
+    """Of anything that JSON can hold."""
+    return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode("utf-8")).hexdigest()
 
 
 def record_path(records: Path, arm: str, seed: int) -> Path:

@@ -1,58 +1,60 @@
 """The page of the studies, from what their runs have left: claims, arms, and comparisons as far as they are there."""
 
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from claims import DEEPEST, Claim, Comparison
-from records import MOST_FALL, RunRecord, RunState, read_state, record_path
+from comparisons import read_comparison
+from plan import ONLY, Comparison, Step
+from records import MOST_FALL, RunState
+from step_tables import DIFFERENCE, difference, markdown, step_table
+from study import Study
 
 INTRODUCTION = """\
 # Claims and studies
 
 Made by `make studies` from `studies/claims.py`, where the arms, their settings and what counts as shown were written
 down before any of them ran. `make studies` goes on with what is unfinished; it can be stopped at any time. What a run
-made of the test set is kept in `studies/records`, so that a study can go on elsewhere without its models.
+made of the test set is kept in `studies/records`, so that a study can go on elsewhere without its models. A record
+counts as long as the recipe, the changes to it, the test set and all that the run needed are the same.
 
 **A run has reached its plateau** if its validation loss, at the depth that is validated first, fell by less than
 {fall:.0%} over the last quarter of its updates. Nothing counts that has not: such arms are marked *still falling*. A
 run on the *unigram plateau* has learned no more than how often each subword occurs; it counts as not trained, as one
 that *diverged* does.
 
-A claim is **open** until all its arms have reached a plateau.
+A claim is **open** until all its arms have reached a plateau. Differences are to the first row of a table. Their
+intervals come from a bootstrap over seeds and sentences; means over depths draw the same sentences at all of them.
 """
 
+States = dict[str, list[RunState]]
 
-def studies_page(claims: Sequence[Claim], out: Path, records: Path) -> str:
-    parts = [INTRODUCTION.format(fall=MOST_FALL)]
-    states = {claim.key: _arm_states(claim, out / claim.folder, records / claim.folder) for claim in claims}
-    parts.append(_overview(claims, states))
-    parts += ["\n".join(_claim(claim, states[claim.key], records / claim.folder)) for claim in claims]
+
+def studies_page(studies: Sequence[Study], cost: str) -> str:
+    """`cost` is a sentence on how the hours were estimated."""
+    states = {study.claim.key: _arm_states(study) for study in studies}
+    parts = [INTRODUCTION.format(fall=MOST_FALL), cost, _overview(studies, states)]
+    parts += ["\n".join(_claim(study, states[study.claim.key])) for study in studies]
     return "\n".join(part.strip() + "\n" for part in parts)
 
 
-def _arm_states(claim: Claim, out: Path, records: Path) -> dict[str, list[RunState]]:
-    def state(arm: str, seed: int) -> RunState:
-        record = record_path(records, arm, seed)
-        return RunRecord.load(record).state if record.exists() else read_state(out / arm / f"seed-{seed}")
-
-    return {arm.name: [state(arm.name, seed) for seed in range(1, arm.seeds + 1)] for arm in claim.arms}
+def _arm_states(study: Study) -> States:
+    return {arm.name: [study.state(arm, seed) for seed in range(1, arm.seeds + 1)] for arm in study.claim.arms}
 
 
-def _overview(claims: Sequence[Claim], states: dict[str, dict[str, list[RunState]]]) -> str:
-    lines = ["| claim | the paper | state |", "| --- | --- | --- |"]
-    for claim in claims:
+def _overview(studies: Sequence[Study], states: Mapping[str, States]) -> str:
+    rows = []
+    for claim in (study.claim for study in studies):
         every = [state for arm in states[claim.key].values() for state in arm]
         done = sum(state.is_conclusive for state in every)
         at_plateau = f"**open**: {done} of {len(every)} runs are at a plateau"
         state = "see below" if done == len(every) else at_plateau
-        lines.append(f"| [{claim.title}](#{claim.key}) | {claim.paper} | {state} |")
-    return "\n".join(lines)
+        rows.append([f"[{claim.title}](#{claim.key})", claim.paper, f"{claim.hours:,}", state])
+    return "\n".join(markdown(["claim", "the paper", "core hours", "state"], rows))
 
 
-def _claim(claim: Claim, states: dict[str, list[RunState]], records: Path) -> Iterator[str]:
+def _claim(study: Study, states: States) -> Iterator[str]:
+    claim = study.claim
     yield f"## {claim.title} {{#{claim.key}}}"
     yield ""
     yield f"- The paper: {claim.paper}."
@@ -63,23 +65,20 @@ def _claim(claim: Claim, states: dict[str, list[RunState]], records: Path) -> It
         yield f"No arm has begun; there are {len(states)}: {', '.join(f'`{name}`' for name in states)}."
         yield ""
         return
-    yield "| arm | seeds finished | updates | validation loss | fell in the last quarter | state |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for name, runs in states.items():
-        if any(state.step for state in runs):
-            yield _row(name, runs)
-    waiting = [f"`{name}`" for name, runs in states.items() if not any(state.step for state in runs)]
-    yield ""
-    if waiting:
+    header = ["arm", "seeds finished", "updates", "validation loss", "fell in the last quarter", "state"]
+    begun = {name: runs for name, runs in states.items() if any(state.step for state in runs)}
+    yield from markdown(header, [_row(name, runs) for name, runs in begun.items()])
+    if waiting := [f"`{name}`" for name in states if name not in begun]:
         yield f"Not begun: {', '.join(waiting)}."
         yield ""
-    for item in claim.work:
-        if isinstance(item, Comparison):
-            yield from _comparison(item.name, records / f"{item.name}.json")
+    for name, why in study.blocked().items():
+        yield f"`{name}` cannot run: {why}."
+        yield ""
+    yield from _results(study)
 
 
-def _row(name: str, runs: Sequence[RunState]) -> str:
-    done = [state for state in runs if state.finished or state.diverged]
+def _row(name: str, runs: Sequence[RunState]) -> list[str]:
+    done = [state for state in runs if state.is_over]
     losses = [state.nll for state in done if state.nll is not None]
     falls = [state.fall for state in done if state.fall is not None]
     spread = f" ± {stdev(losses):.3f}" if len(losses) > 1 else ""
@@ -87,23 +86,41 @@ def _row(name: str, runs: Sequence[RunState]) -> str:
     fall = f"{max(falls):.1%}" if falls else ""
     words = ", ".join(dict.fromkeys(state.words for state in runs))
     updates = max(state.step for state in runs)
-    return f"| `{name}` | {len(done)} of {len(runs)} | {updates:,} | {loss} | {fall} | {words} |"
+    return [f"`{name}`", f"{len(done)} of {len(runs)}", f"{updates:,}", loss, fall, words]
 
 
-def _comparison(name: str, path: Path) -> Iterator[str]:
+def _results(study: Study) -> Iterator[str]:
+    signatures = []
+    for item in study.claim.work:
+        if isinstance(item, Comparison) and (compared := read_comparison(study, item)) is not None:
+            signatures.append(compared["signature"])
+            yield from _comparison(item, compared)
+        elif isinstance(item, Step) and item.result and (found := study.result(item)) is not None:
+            yield from step_table(item, found)
+    for signature in dict.fromkeys(signatures):
+        yield f"BLEU of the comparisons: `{signature}`."
+        yield ""
+
+
+def _comparison(comparison: Comparison, found: Mapping[str, Any]) -> Iterator[str]:
     """BLEU on the test set, and the differences to the first system with their intervals."""
-    if not path.exists():
-        return
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    at = "" if found["depth"] == DEEPEST else f" at {found['depth']}"
-    yield f"`{name}`: test set{at}"
+    depths = list(dict.fromkeys(depth for system in comparison.systems for _, depth in system.points))
+    at = f"mean over {', '.join(depths)}" if len(comparison.systems[0].points) > 1 else f"at {depths[0]}"
+    language = f", to {comparison.test.to}" if comparison.test else ""
+    yield f"`{comparison.name}`: test set{'' if depths[0] == ONLY else f' {at}'}{language}"
     yield ""
-    yield "| arm | seeds | BLEU | difference | 95% interval |"
-    yield "| --- | --- | --- | --- | --- |"
-    for system in found["systems"]:
-        one, bleu = system["difference"], system["bleu"]
-        deviation = f" ± {stdev(bleu):.2f}" if len(bleu) > 1 else ""
-        apart = "" if one is None else f"{one['bleu']:+.2f}"
-        interval = "" if one is None else f"{one['low']:+.2f} to {one['high']:+.2f}"
-        yield f"| `{system['arm']}` | {len(bleu)} | {fmean(bleu):.2f}{deviation} | {apart} | {interval} |"
-    yield ""
+    header = ["arm", "depth", "seeds", "BLEU", *DIFFERENCE]
+    yield from markdown(header, [_compared(system) for system in found["systems"]])
+    first = found["systems"][0]
+    if first["bleu"] is None:
+        yield f"There are no differences: all seeds of an arm of `{first['name']}`, the first row, diverged."
+        yield ""
+
+
+def _compared(system: Mapping[str, Any]) -> list[str]:
+    finished = system["seeds"] - system["diverged"]
+    seeds = f"{finished} of {system['seeds']}, {system['diverged']} diverged" if system["diverged"] else f"{finished}"
+    deviation = "" if system["deviation"] is None else f" ± {system['deviation']:.2f}"
+    bleu = "" if system["bleu"] is None else f"{system['bleu']:.2f}{deviation}"
+    depths = system["depths"] if len(system["depths"]) <= 3 else [f"{len(system['depths'])} depths"]
+    return [f"`{system['name']}`", ", ".join(depths), seeds, bleu, *difference(system["difference"])]

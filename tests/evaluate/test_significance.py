@@ -10,7 +10,12 @@ from sacrebleu.significance import PairedTest
 
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score, sentence_bleu_statistics
-from anydepth.evaluate.significance import corpus_bleu, paired_bootstrap, two_sided_p
+from anydepth.evaluate.significance import (
+    corpus_bleu,
+    paired_bootstrap,
+    paired_bootstrap_of_means,
+    two_sided_p,
+)
 
 REFERENCES = [target for _, target in toy_pairs(150, seed=3)]
 TOO_SHORT = ["a cat", "the dog", "no"]
@@ -133,3 +138,21 @@ def test_every_system_is_compared_with_the_first_and_the_seed_decides() -> None:
 def test_no_samples_are_refused() -> None:
     with pytest.raises(UserError, match="0 samples"):
         paired_bootstrap([[REFERENCES], [REFERENCES]], REFERENCES, samples=0)
+
+
+def test_means_over_depths_draw_the_same_sentences_for_all_of_them() -> None:
+    """A family of two models against one with both depths. What hits all depths of both alike is no difference."""
+    shallow, deep = [spoilt(0.3, 1), spoilt(0.3, 2)], [spoilt(0.2, 3), spoilt(0.2, 4), spoilt(0.2, 5)]
+    family = [[[one] for one in shallow], [[one] for one in deep]]
+    both = [[[spoilt(0.25, 6), spoilt(0.1, 7)], [spoilt(0.25, 8), spoilt(0.1, 9)]]]
+    (found,) = paired_bootstrap_of_means([family, both], REFERENCES, samples=200, over_seeds=True)
+
+    def mean_bleu(outputs: list[list[str]]) -> float:
+        return float(np.mean([score(one, REFERENCES).bleu for one in outputs]))
+
+    expected = mean_bleu([one for model in both[0] for one in model]) - (mean_bleu(shallow) + mean_bleu(deep)) / 2
+    assert found.bleu == pytest.approx(expected, abs=1e-9)
+    assert found.low < found.bleu < found.high
+    apart = [[[model[depth]] for model in both[0]] for depth in (0, 1)]
+    (same,) = paired_bootstrap_of_means([both, apart], REFERENCES, samples=50)
+    assert (same.bleu, same.low, same.high) == pytest.approx((0, 0, 0), abs=1e-9)

@@ -19,7 +19,9 @@ INTERVAL = (0.025, 0.975)
 ROUNDING = 1e-9
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 Outputs = Sequence[str]
+Models = Sequence[Sequence[Outputs]]  # of one way of training: the outputs of each seed at each depth
 
 
 @dataclass(frozen=True)
@@ -54,21 +56,63 @@ def paired_bootstrap(
     seeds: they are as hard or as easy together, and to draw them one by one would make the test too sure of itself.
     With `over_seeds` it draws the seeds of each system with replacement, too.
     """
+    alone = [[[[outputs] for outputs in seeds]] for seeds in systems]
+    return paired_bootstrap_of_means(alone, references, samples=samples, seed=seed, over_seeds=over_seeds)
+
+
+def paired_bootstrap_of_means(
+    systems: Sequence[Sequence[Models]],
+    references: Sequence[str],
+    *,
+    samples: int = 1000,
+    seed: int = 1,
+    over_seeds: bool = False,
+) -> list[Difference]:
+    """Compare means over depths. A system is one way of training or several, such as a model for each depth.
+
+    Its figure is the mean over the depths of all its ways. A resample draws the same sentences for all depths; with
+    `over_seeds` it draws the models of each way, each with its outputs at all depths.
+    """
     if samples < 1:
         raise UserError(f"{samples} samples test nothing: give 1 or more")
-    statistics = [sentence_bleu_statistics(outputs, references) for seeds in systems for outputs in seeds]
-    statistics_nks = np.stack(statistics, axis=1).astype(np.float64)
+    every = [outputs for ways in systems for models in ways for depths in models for outputs in depths]
+    statistics_nks = np.stack([sentence_bleu_statistics(one, references) for one in every], axis=1).astype(np.float64)
     observed_k = corpus_bleu(statistics_nks.sum(0))
     resampled_rk = corpus_bleu(_resampled_sums(statistics_nks, samples, seed))
-    places = np.split(np.arange(len(statistics)), np.cumsum([len(seeds) for seeds in systems])[:-1])
-    if over_seeds:
-        rng = np.random.default_rng([seed, 1])
-        chosen = [k[rng.integers(len(k), size=(samples, len(k)))] for k in places]
-        resampled = [np.take_along_axis(resampled_rk, one, 1).mean(1) for one in chosen]
-    else:
-        resampled = [resampled_rk[:, k].mean(1) for k in places]
-    first, *others = ((observed_k[k].mean(), of_one) for k, of_one in zip(places, resampled, strict=True))
+    rng = np.random.default_rng([seed, 1]) if over_seeds else None
+    first, *others = (_mean_bleu(places, observed_k, resampled_rk, rng) for places in _places(systems))
     return [_difference(other[0] - first[0], other[1] - first[1]) for other in others]
+
+
+def _places(systems: Sequence[Sequence[Models]]) -> list[list[Places]]:
+    """For each way of each system a table, models x depths, of the places of its outputs among all."""
+    count = 0
+    found = []
+    for ways in systems:
+        tables = []
+        for models in ways:
+            size = len(models) * len(models[0])
+            tables.append(np.arange(count, count + size).reshape(len(models), -1))
+            count += size
+        found.append(tables)
+    return found
+
+
+def _mean_bleu(
+    ways: Sequence[Places], observed_k: Floats, resampled_rk: Floats, rng: np.random.Generator | None
+) -> tuple[float, Floats]:
+    """Of a system: as observed, and of each resample; with `rng` models are drawn, too."""
+    depths = [table.shape[1] for table in ways]
+    observed = [observed_k[table].mean() for table in ways]
+    resampled = [_drawn(resampled_rk[:, table].mean(2), rng).mean(1) for table in ways]
+    return float(np.average(observed, weights=depths)), np.average(resampled, axis=0, weights=depths)
+
+
+def _drawn(bleu_rm: Floats, rng: np.random.Generator | None) -> Floats:
+    """Models drawn with replacement, anew in each resample."""
+    if rng is None:
+        return bleu_rm
+    return np.take_along_axis(bleu_rm, rng.integers(bleu_rm.shape[1], size=bleu_rm.shape), 1)
 
 
 def sentence_error(one_ns: Floats, other_ns: Floats, *, samples: int = 500, seed: int = 1) -> float:
