@@ -28,8 +28,8 @@ class Served:
                 break
         self._begun = len(self.lines)
         assert self.url, "".join(self.lines)
-        self._reader = threading.Thread(target=lambda: self.lines.extend(said), daemon=True)
-        self._reader.start()
+        self.reader = threading.Thread(target=lambda: self.lines.extend(said), daemon=True)
+        self.reader.start()
         self.client = httpx.Client(base_url=self.url, timeout=1000)
 
     def post(self, route: str, **fields: object) -> httpx.Response:
@@ -45,16 +45,16 @@ class Served:
     def stop(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
         code = self.process.wait()
-        self._reader.join()
+        self.reader.join()
         return code
 
 
 @contextmanager
 def serving(model: Path, *options: object) -> Iterator[Served]:
     ours, theirs = os.pipe()
-    with (
-        open(ours, encoding="utf-8") as said,  # closed last: until the server ends, a thread reads
-        running("serve", model, "--port", 0, "--timeout", 1000, *options, stderr=theirs) as process,
-    ):
-        os.close(theirs)
-        yield Served(process, said)
+    with open(ours, encoding="utf-8") as said:
+        with running("serve", model, "--port", 0, "--timeout", 1000, *options, stderr=theirs) as process:
+            os.close(theirs)
+            served = Served(process, said)
+            yield served
+        served.reader.join()  # it reads until the server has ended
