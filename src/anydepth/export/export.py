@@ -187,7 +187,7 @@ FORMATS: dict[str, Callable[[ExportRequest, Path], Translator]] = {
 def export(request: ExportRequest, to: str, out: Path, sample: SampleText) -> ExportCheck:
     """Write an export and check it on the sample; if it does not translate as its source does, nothing is kept."""
     if to not in FORMATS:
-        raise UserError(f"there is no format {to!r}; choose one of {', '.join(FORMATS)}")
+        raise UserError(f"there is no format {to!r}; choose one of {', '.join([*FORMATS, 'runtime', 'web'])}")
     if request.depth == ALL and to != "anydepth":
         raise UserError(f"{to} has one depth per model: name one, such as {request.translator.menu.deepest.name}")
     check_out(out, request.translator)
