@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "capitals.h"
+
 namespace anydepth {
 
 namespace {
@@ -74,6 +76,8 @@ TextModel::TextModel(const Model& model) : model_(model) {
   const Json& about = model.about();
   const Json& core = about.at("core");
   max_length_ = static_cast<int>(core.at("max_length").integer(1, model.positions));
+  if (const Json* config = about.find("config"))
+    if (const Json* lowercase = config->find("lowercase_capitals")) lowercase_capitals_ = lowercase->boolean();
   const Json* depths = about.find("depths");
   if (depths == nullptr) throw Error("the file has no depths by name: it takes token ids only");
   for (const Json& row : depths->at("depths").items()) menu_.push_back(read_entry(row, model));
@@ -165,7 +169,8 @@ size_t TextModel::longest(const LanguagePair* pair) const {
 
 bool TextModel::fits(std::string_view text, const std::string& pair) {
   if (!is_utf8(text)) throw Error("the text is not valid UTF-8");
-  return tokenizer().encode(text).size() <= longest(choose_pair(pair));
+  const bool in_capitals = lowercase_capitals_ && is_in_capitals(text);
+  return tokenizer().encode(in_capitals ? to_sentence_case(text) : text).size() <= longest(choose_pair(pair));
 }
 
 std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std::string_view>& texts,
@@ -179,13 +184,15 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
 
   std::vector<std::vector<int32_t>> sources(texts.size());
   std::vector<size_t> order;
+  std::vector<bool> in_capitals(texts.size());
   std::vector<std::vector<TextOutput>> found(texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
     request.search.stop.check();
     if (texts[i].size() > LONGEST_TEXT)
       throw TooLong("text " + std::to_string(i + 1) + " has more than 64 MiB: split it into sentences");
     if (!is_utf8(texts[i])) throw Error("text " + std::to_string(i + 1) + " is not valid UTF-8");
-    std::vector<int32_t> ids = splitter.encode(texts[i]);
+    in_capitals[i] = lowercase_capitals_ && is_in_capitals(texts[i]);
+    std::vector<int32_t> ids = splitter.encode(in_capitals[i] ? to_sentence_case(texts[i]) : texts[i]);
     if (ids.size() > longest) {
       if (!request.cut_long)
         throw TooLong("text " + std::to_string(i + 1) + " has " + std::to_string(ids.size()) +
@@ -223,8 +230,8 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
         std::vector<int32_t> kept;
         for (const int32_t token : one.tokens)
           if (token > EOS || token == UNK) kept.push_back(token);
-        found[order[k]].push_back(
-            {join_lines(splitter.decode(kept.data(), kept.size())), depth.name, one.score, one.ended});
+        const std::string text = join_lines(splitter.decode(kept.data(), kept.size()));
+        found[order[k]].push_back({in_capitals[order[k]] ? to_capitals(text) : text, depth.name, one.score, one.ended});
       }
   }
   return found;

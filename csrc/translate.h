@@ -73,6 +73,7 @@ class TextModel {
 
   const Model& model_;
   int max_length_ = 0;
+  bool lowercase_capitals_ = false;  // read a text in capitals in lowercase
   std::vector<MenuEntry> menu_;
   std::string default_;  // a name in the menu, or empty
   std::vector<LanguagePair> pairs_;

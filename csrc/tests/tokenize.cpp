@@ -2,6 +2,7 @@
 //   tokenize MODEL encode              texts to lines of ids
 //   tokenize MODEL decode              lines of ids to texts
 //   tokenize MODEL join                texts to texts on one line
+//   tokenize MODEL capitals            texts to themselves, or if they are in capitals to sentence case and back
 //   tokenize MODEL time REPEATS        CPU seconds to encode the texts and to decode their ids, and the texts' bytes
 //   tokenize MODEL damage COUNT SEED   damaged copies of the model are refused, or encode the texts and decode
 //
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "capitals.h"
 #include "tokenizer.h"
 
 namespace {
@@ -53,6 +55,15 @@ void decode(const Tokenizer& tokenizer) {
     std::istringstream numbers(line);
     const std::vector<int32_t> ids{std::istream_iterator<int32_t>(numbers), {}};
     write_text(tokenizer.decode(ids.data(), ids.size()));
+  }
+}
+
+void change_case() {
+  for (const std::string& text : read_texts()) {
+    const bool found = anydepth::is_in_capitals(text);
+    const std::string lower = found ? anydepth::to_sentence_case(text) : text;
+    write_text(lower);
+    write_text(anydepth::to_capitals(lower));
   }
 }
 
@@ -134,6 +145,7 @@ int main(int count, char** arguments) {
     if (given[1] == "decode") decode(tokenizer);
     if (given[1] == "join")
       for (const std::string& text : read_texts()) write_text(anydepth::join_lines(text));
+    if (given[1] == "capitals") change_case();
     if (given[1] == "time" && given.size() > 2) measure(tokenizer, std::stoi(given[2]));
   } catch (const std::exception& error) {
     std::printf("refused: %s\n", error.what());

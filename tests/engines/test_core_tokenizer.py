@@ -13,6 +13,8 @@ import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from anydepth.data.capitals import is_in_capitals, to_capitals, to_sentence_case
+
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "csrc"
 MODELS = [
@@ -240,6 +242,18 @@ def test_lines_are_joined_as_in_python(driver):
     texts = ["".join(rng.choices(breaks, k=rng.randint(0, 12))) for _ in range(3000)]
     joined = unframed(run(driver, MODELS[1], "join", given=framed([text.encode() for text in texts])))
     assert [text.decode() for text in joined] == [" ".join(text.splitlines()) for text in texts]
+
+
+def test_capitals_are_lowered_as_in_python(driver):
+    characters = [chr(c) for c in range(1, 0x2100) if chr(c) != "\n"] + ["\U0001f600", "文"]
+    rng = random.Random(4)
+    texts = [f"ABCDE{one}.{one}{one} {one}" for one in characters]
+    texts += ["".join(rng.choices("ABÉ?!. 12ÇŽЖΩa😀", k=rng.randint(0, 14))) for _ in range(3000)]
+    found = unframed(run(driver, MODELS[1], "capitals", given=framed([text.encode() for text in texts])))
+    expected = [to_sentence_case(text) if is_in_capitals(text) else text for text in texts]
+    assert [text.decode() for text in found[::2]] == expected
+    assert [text.decode() for text in found[1::2]] == [to_capitals(text) for text in expected]
+    assert sum(text != lower for text, lower in zip(texts, expected, strict=True)) > 1000
 
 
 @pytest.mark.parametrize("seed", range(RANDOM_MODELS))

@@ -69,6 +69,7 @@ class FolderConfig(BaseModel):
     pairs: tuple[LanguagePair, ...] = ()
     labels: tuple[str, ...] = ()
     max_tokens: int | None = Field(None, ge=2)  # at which labelled texts were cut in training
+    lowercase_capitals: bool = False  # a text in capitals is read in lowercase
     words: WordRule | None = None
     files: dict[str, Digest]
     facts: dict[str, Any]

@@ -120,6 +120,7 @@ class LoadedModel:
     labels: tuple[str, ...] = ()  # of a model that classifies
     max_tokens: int | None = None  # at which texts were cut in training
     checksum: str | None = None  # of the weights' file
+    lowercase_capitals: bool = False  # a text in capitals is read in lowercase, and its translation put in capitals
 
     def __post_init__(self) -> None:
         if not self.pairs:
@@ -284,6 +285,7 @@ class ModelContent:
     labels: Sequence[str] = ()
     token_depths: "TokenDepths | None" = None
     max_tokens: int | None = None
+    lowercase_capitals: bool = False
 
 
 def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
@@ -305,6 +307,8 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
             record["pairs"] = [asdict(pair) for pair in pairs]
         if content.labels:
             record |= {"labels": list(content.labels), "max_tokens": content.max_tokens}
+        if content.lowercase_capitals:
+            record["lowercase_capitals"] = True
         if rule is not None:
             record["words"] = {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}
             if rule.unseen != "deepest":
@@ -404,6 +408,7 @@ def _assemble(
         labels=config.labels,
         max_tokens=config.max_tokens,
         checksum=config.files[WEIGHTS],
+        lowercase_capitals=config.lowercase_capitals,
     )
 
 

@@ -225,6 +225,11 @@ class DataConfig(Section):
         description="characters that get pieces of their own however rare they are, such as 0123456789%€@",
     )
     split_digits: bool = Field(False, description="a piece for each digit: numbers are read and written digit by digit")
+    lowercase_capitals: bool = Field(
+        False,
+        description="translate a text in capitals in lowercase, and put the translation in capitals: few subwords of "
+        "the vocabulary are in capitals",
+    )
     vocabulary_sample: int = Field(2_000_000, ge=100, description="lines at most that sentencepiece trains on")
     byte_fallback: bool = Field(True, description="spell characters outside the vocabulary as bytes")
     max_tokens: int = Field(

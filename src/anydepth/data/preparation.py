@@ -211,7 +211,7 @@ def make_notes(config: DataConfig, seed: int, counts: dict[str, Any], folder: Pa
 
 def describe_data(config: DataConfig) -> dict[str, Any]:
     """The keys that the files depend on, without unused ones that earlier versions do not know."""
-    data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked"})
+    data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked", "lowercase_capitals"})
     if not config.keep_out:
         del data["keep_out"]
     for key in ("augment", "character_coverage", "required_characters", "split_digits"):

@@ -196,7 +196,7 @@ class _Plan:
 
 def _lengths(translator: Translator, sources: Sequence[str], cut_long: bool) -> list[int]:
     """As the encoder reads them, as in selectors/calibration.py."""
-    found, limit = translator.tokenizer.encode_many(sources), translator.longest_source
+    found, limit = translator.subwords(sources), translator.longest_source
     for number, length in enumerate(map(len, found), 1):
         if length > limit and not cut_long:
             raise UserError(

@@ -259,7 +259,7 @@ def time_choices(
 
 def token_ids(translator: Translator, texts: Sequence[str]) -> list[list[int]]:
     """As the encoder reads them."""
-    return [[*ids, Tokenizer.EOS] for ids in translator.tokenizer.encode_many(texts)]
+    return [[*ids, Tokenizer.EOS] for ids in translator.subwords(texts)]
 
 
 def _in_one_row(table: EveryDepth) -> EveryDepth:

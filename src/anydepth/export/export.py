@@ -89,7 +89,7 @@ def _find_differences(
 ) -> Iterator[TokenDifference]:
     for text, ours, theirs in zip(texts, expected, found, strict=True):
         if (ours.tokens, ours.ended) != (theirs.tokens, theirs.ended):
-            ids = source.as_read(source.tokenizer.encode(text)[: source.longest_source])
+            ids = source.as_read(source.subwords([text])[0][: source.longest_source])
             yield TokenDifference(text, ours.text, theirs.text, _gap(source.model, sub, ids, ours, theirs))
 
 
@@ -135,7 +135,16 @@ def _to_anydepth(request: ExportRequest, folder: Path) -> Translator:
         menu = menu.with_default(request.default)
     stored = {name: value.to(dtype) for name, value in tensors.items()}
     alone, languages, pairs = folder / "model", translator.languages, translator.pairs
-    content = ModelContent(config, stored, translator.tokenizer, menu, languages, pairs, token_depths=words)
+    content = ModelContent(
+        config,
+        stored,
+        translator.tokenizer,
+        menu,
+        languages,
+        pairs,
+        token_depths=words,
+        lowercase_capitals=translator.loaded.lowercase_capitals,
+    )
     save(alone, content, read_config(translator.folder).facts)
     for path in alone.iterdir():
         path.rename(folder / path.name)

@@ -85,7 +85,7 @@ def distill_chunk(
 ) -> ChunkResult:
     """Translate some lines; with references, choose among the best candidates the one closest to each."""
     sources, references = chunk
-    lengths = map(len, translator.tokenizer.encode_many(sources))
+    lengths = map(len, translator.subwords(sources))
     faults = [_fault_of_source(length, translator.longest_source) for length in lengths]
     wanted = [i for i, fault in enumerate(faults) if options.keep_all or fault is None]
     if progress is not None:

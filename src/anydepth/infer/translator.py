@@ -1,12 +1,13 @@
 """The Translator: texts in, texts out, at any depth of the menu."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
 from anydepth.artifact import bundled_model
 from anydepth.artifact.model import ENCODER_ALONE, LoadedModel, ambiguous_pair, load_model
+from anydepth.data.capitals import is_in_capitals, to_capitals, to_sentence_case
 from anydepth.depth import DepthMenu
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.engines.base import Candidate, Engine, SearchBatch
@@ -218,11 +219,11 @@ class Translator(TextModel):
         checked = TranslationOptions.check(options)
         self._check_pair()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
-        sources = self._encode(texts, checked)
+        sources, capitals = self._encode(texts, checked)
         found = {name: [[Hypothesis("", (), 0.0)] for _ in sources] for name in names}
         for i, of_each in self._search(names, _waiting(sources), sources, checked):
             for name, hypotheses in zip(names, of_each, strict=True):
-                found[name][i] = hypotheses
+                found[name][i] = _in_capitals(hypotheses) if i in capitals else hypotheses
         return found
 
     def within_budget(self, budget: str, *, beam: int = 1, batch_size: int = 32) -> Selector:
@@ -240,11 +241,11 @@ class Translator(TextModel):
         elif isinstance(depth, str) or not isinstance(depth, Sequence | Selector):
             self.engine.prepare([self.menu[depth].subnetwork])  # refuses what cannot be, before anyone waits for it
         self._word_depths(options)
-        sources = self._encode(texts, options)
+        sources, capitals = self._encode(texts, options)
         found = [[Hypothesis("", (), 0.0)] for _ in sources]
         for name, group in _group_by_depth(self.menu, depth, sources, _waiting(sources)).items():
             for i, (hypotheses,) in self._search([name], group, sources, options):
-                found[i] = hypotheses
+                found[i] = _in_capitals(hypotheses) if i in capitals else hypotheses
         return found
 
     def _no_selector(self) -> UserError:
@@ -264,17 +265,27 @@ class Translator(TextModel):
             raise UserError("this model has no depths of words: scale and lambda have no effect, leave them out")
         return self.token_depths.changed(options.scale, options.lambda_)
 
-    def _encode(self, texts: Iterable[str], options: TranslationOptions) -> list[list[int]]:
-        """As the encoder reads them. Empty ones need no search: they are ready."""
+    def subwords(self, texts: Sequence[str]) -> list[list[int]]:
+        """Of each text, without tag and EOS. With `data.lowercase_capitals` a text in capitals is read in lowercase."""
+        return self.tokenizer.encode_many([to_sentence_case(one) if self._is_lowered(one) else one for one in texts])
+
+    def _is_lowered(self, text: str) -> bool:
+        return self.loaded.lowercase_capitals and is_in_capitals(text)
+
+    def _encode(self, texts: Iterable[str], options: TranslationOptions) -> tuple[list[list[int]], set[int]]:
+        """As the encoder reads them, and which of them were in capitals. Empty ones need no search: they are ready."""
         limit = min(options.max_source or self.longest_source, self.longest_source)
-        sources = []
-        whole = [options.source_prefix + text if text else "" for text in check_texts(texts)]
+        sources, given = [], check_texts(texts)
+        capitals = {i for i, text in enumerate(given) if self._is_lowered(text)}
+        for i in capitals:
+            given[i] = to_sentence_case(given[i])
+        whole = [options.source_prefix + text if text else "" for text in given]
         for number, ids in enumerate(self.tokenizer.encode_many(whole), 1):
             if len(ids) > limit and not options.cut_long:
                 raise TooLongError(number, len(ids), limit)
             sources.append(self.as_read(ids[:limit]))
         options.ready(len(sources) - len(_waiting(sources)))
-        return sources
+        return sources, capitals
 
     def _search(
         self, names: Sequence[str], group: list[int], sources: list[list[int]], options: TranslationOptions
@@ -338,6 +349,10 @@ def _group_by_depth(
     for i, name in zip(waiting, names, strict=True):
         groups.setdefault(menu[name].name, []).append(i)
     return groups
+
+
+def _in_capitals(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    return [replace(one, text=to_capitals(one.text)) for one in hypotheses]
 
 
 def _waiting(sources: list[list[int]]) -> list[int]:

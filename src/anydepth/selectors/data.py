@@ -79,7 +79,7 @@ def _usable(translator: Translator, source: Path, reference: Path) -> list[tuple
             f"{source} has {len(sources):,} lines but {reference} has {len(references):,}: "
             "give two files that correspond line by line"
         )
-    lengths = [len(ids) for ids in translator.tokenizer.encode_many(sources)]
+    lengths = [len(ids) for ids in translator.subwords(sources)]
     lines = zip(sources, references, lengths, strict=True)
     pairs = [(s, r) for s, r, length in lines if 0 < length <= translator.longest_source and r.strip()]
     if not pairs:
@@ -159,7 +159,7 @@ class SelectorData:
     @classmethod
     def from_table(cls, translator: Translator, table: EveryDepth, kind: Kind) -> "SelectorData":
         """The sentences as the model reads them. Empty ones need no depth; long ones are cut, as `cut_long` does."""
-        rows = translator.tokenizer.encode_many(table.sources)
+        rows = translator.subwords(table.sources)
         kept = [row for row, ids in enumerate(rows) if ids]
         if not kept:
             raise UserError("there are no sentences to learn from: give a source and a reference file with text")

@@ -91,7 +91,7 @@ class DepthChooser:
         return [self.default if name in self.unsupported else name for name in chosen]
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.translator.as_read(ids) for ids in self.translator.tokenizer.encode_many(texts)]
+        return [self.translator.as_read(ids) for ids in self.translator.subwords(texts)]
 
     def describe(self, examples: Sequence[str]) -> dict[str, Any]:
         """For /model and the page: what can be chosen in this language pair."""
@@ -137,7 +137,7 @@ def _find_costs(translator: Translator, names: Sequence[str], sample: SampleText
     known = find_for(translator, beam)
     if known is not None and set(known.depths) >= set(names):
         return DepthCosts({name: known.depths[name].single for name in names}, known.mean_length, "calibration")
-    lengths = [len(translator.as_read(ids)) for ids in translator.tokenizer.encode_many(sample.sources)]
+    lengths = [len(translator.as_read(ids)) for ids in translator.subwords(sample.sources)]
     usable = [i for i, length in enumerate(lengths) if 1 < length <= translator.longest_source]
     if not usable:
         raise UserError(f"{sample.origin} has no sentence to time the depths with: put some in, or remove it")

@@ -216,7 +216,7 @@ class TranslationHandler:
         return split(
             encodable(text).replace("\0", " "),
             pair.source,
-            lambda part: len(translator.tokenizer.encode(part)) <= longest,
+            lambda part: len(translator.subwords([part])[0]) <= longest,
         )
 
     def detect(self) -> list[dict[str, Any]]:

@@ -195,6 +195,7 @@ def write_models(
             labels=prepared.labels,
             token_depths=token_depths,
             max_tokens=recipe.data.max_tokens if prepared.labels else None,
+            lowercase_capitals=recipe.data.lowercase_capitals,
         )
         artifact.save(folder, content, facts)
 
