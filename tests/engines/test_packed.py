@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import anydepth as run_anydepth
 from random_models import TEXTS
 from running_server import Served
 
@@ -30,6 +31,30 @@ def folder(toy_run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(toy_run / "model", tmp_path / "model", ignore=shutil.ignore_patterns(NAME))
     return tmp_path / "model"
+
+
+def test_text_in_capitals_is_read_in_lowercase_by_every_road(folder, tmp_path):
+    texts = ["LE CHAT DORT.", "LE CHAT dort.", "CHAT"]
+    before = anydepth.load(folder, engine="torch").translate(texts)
+    record = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**record, "lowercase_capitals": True}), "utf-8")
+    found = anydepth.load(folder, engine="torch")
+    path = tmp_path / "toy.anydepth"
+    export_runtime(found, path, SampleText(texts, None, "test"), 1)
+    (lower,) = found.translate(["Le chat dort."])
+    expected = [lower.upper(), *before[1:]]
+    assert before[0] != expected[0]
+    assert found.translate(texts) == expected
+    assert [
+        best.text for best, *_ in found.every_depth(texts, depths=[found.menu.default.name]).popitem()[1]
+    ] == expected
+    native = anydepth.load(folder, engine="native")
+    assert native.translate(texts) == expected
+    assert anydepth.load(path).translate(texts) == expected
+    assert anydepth.load(path).engine.native.translate(texts, found.menu.default.name, None) == expected
+    again = tmp_path / "again"
+    assert run_anydepth("export", folder, "--to", "anydepth", "--depth", "all", "--out", again).returncode == 0
+    assert anydepth.load(again, engine="torch").translate(texts) == expected
 
 
 @pytest.fixture(scope="module")
