@@ -70,6 +70,13 @@ struct GemmOutput {
   float alpha = 1.0f;
 };
 
+struct AttentionShape {
+  int positions, heads, e;  // e: the width of a head
+
+  static constexpr int ROWS = 6;  // queries that are computed together
+  size_t scores() const { return size_t(ROWS) * padded(positions); }  // floats of scratch
+};
+
 struct Kernels {
   const char* name;
   float row_cost;  // of one more row in a small batch, as a share of one row: near 0 where reading weights is the
@@ -78,9 +85,14 @@ struct Kernels {
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum);
   void (*normalize)(const float* x, int n, const float* weight, const float* bias, float epsilon, float* out);
   void (*gemm)(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target);
-  // Attention of queries [queries, heads * e] over rows of the KV cache, one per position: keys, then values.
-  void (*attend)(const float* query, size_t query_stride, int queries, const float* const* key_value, int positions,
-                 int heads, int e, float* scores, float* out, size_t out_stride);
+  // Keys [positions, heads * e] as `attend` reads them: [heads][padded(positions) / TILE][e][TILE].
+  void (*transpose_keys)(const float* keys, size_t stride, int positions, int heads, int e, float* out);
+  // Attention of queries [queries, heads * e] over transposed keys and values [positions, heads * e].
+  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const float* values,
+                 size_t value_stride, const AttentionShape& shape, float* scores, float* out, size_t out_stride);
+  // Of one query over rows of the KV cache, one for each position: keys, then values.
+  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
+                        float* out);
   float (*dot)(const float* a, const float* b, int n);
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #if (defined(__x86_64__) || defined(__amd64__)) && defined(__GNUC__)
 
@@ -42,6 +43,11 @@ struct V {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+  }
+  static inline F sums(const F* x) {  // element i: of vector i
+    const F a = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
+    const F b = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
+    return add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
   }
   static inline float maximum(F x) {
     __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -136,7 +142,7 @@ namespace anydepth {
 
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
-                                  attend, dot, gelu,  log_sum_exp, argmax,    next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
   static const bool runs = cpu_features().avx2;
   return runs ? &kernels : nullptr;
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #if (defined(__x86_64__) || defined(__amd64__)) && defined(__GNUC__)
 
@@ -39,6 +40,15 @@ struct V {
   static inline F abs(F x) { return _mm512_abs_ps(x); }
   static inline F round(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static inline float sum(F x) { return _mm512_reduce_add_ps(x); }
+  static inline F sums(const F* x) {  // element i: of vector i
+    const auto fours = [&](int i) {  // of four vectors, in each quarter
+      const F a = add(_mm512_unpacklo_ps(x[i], x[i + 1]), _mm512_unpackhi_ps(x[i], x[i + 1]));
+      const F b = add(_mm512_unpacklo_ps(x[i + 2], x[i + 3]), _mm512_unpackhi_ps(x[i + 2], x[i + 3]));
+      return add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xEE));
+    };
+    const auto halves = [](F a, F b) { return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD)); };
+    return halves(halves(fours(0), fours(4)), halves(fours(8), fours(12)));
+  }
   static inline float maximum(F x) { return _mm512_reduce_max_ps(x); }
   static inline F pow2(F n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
@@ -211,7 +221,7 @@ namespace anydepth {
 
 const Kernels* avx512_kernels() {
   static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
-                                  attend,        dot, gelu, log_sum_exp, argmax,    next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
   static const bool runs = cpu_features().avx512_vnni;
   return runs ? &kernels : nullptr;
 }

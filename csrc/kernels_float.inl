@@ -1,5 +1,5 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
-//   V::W floats; F; load store set zero add sub mul div fma max min abs round sum maximum pow2 above
+//   V::W floats; F; load store set zero add sub mul div fma max min abs round sum sums maximum pow2 above
 //   store_int8
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
@@ -132,30 +132,155 @@ static void softmax(float* x, int n) {
   for (int i = 0; i < n; i += V::W) V::store(x + i, V::mul(V::load(x + i), inverse));
 }
 
-static void attend(const float* query, size_t query_stride, int queries, const float* const* key_value, int positions,
-                   int heads, int e, float* scores, float* out, size_t out_stride) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(e));
-  const int d = heads * e;
-  for (int head = 0; head < heads; ++head) {
-    const int start = head * e;
-    for (int row = 0; row < queries; ++row) {
-      const float* q = query + row * query_stride + start;
-      for (int p = 0; p < positions; ++p) scores[p] = scale * dot(q, key_value[p] + start, e);
-      softmax(scores, positions);
-      float* context = out + row * out_stride + start;
-      int i = 0;
-      for (; i + V::W <= e; i += V::W) {
-        V::F total = V::zero();
-        for (int p = 0; p < positions; ++p)
-          total = V::fma(V::set(scores[p]), V::load(key_value[p] + d + start + i), total);
-        V::store(context + i, total);
-      }
-      for (; i < e; ++i) {
-        float total = 0.0f;
-        for (int p = 0; p < positions; ++p) total += scores[p] * key_value[p][d + start + i];
-        context[i] = total;
-      }
+static void transpose_keys(const float* keys, size_t stride, int positions, int heads, int e, float* out) {
+  for (int head = 0; head < heads; ++head)
+    for (int from = 0; from < positions; from += TILE, out += size_t(e) * TILE) {
+      const int count = positions - from < TILE ? positions - from : TILE;
+      const float* key = keys + from * stride + head * e;
+      for (int p = 0; p < count; ++p, key += stride)
+        for (int i = 0; i < e; ++i) out[i * TILE + p] = key[i];
+      for (int p = count; p < TILE; ++p)
+        for (int i = 0; i < e; ++i) out[i * TILE + p] = 0.0f;
     }
+}
+
+// Scores of ROWS queries for BLOCKS * TILE positions. Each is one sum over e in order, whatever is computed with it.
+template <int ROWS, int BLOCKS>
+static inline void score(const float* query, size_t query_stride, const float* keys, int e, float scale, float* scores,
+                         size_t score_stride) {
+  constexpr int EACH = TILE / V::W;
+  V::F sums[ROWS][BLOCKS * EACH];
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
+    for (int b = 0; b < BLOCKS * EACH; ++b) sums[r][b] = V::zero();
+  }
+  for (int i = 0; i < e; ++i) {
+    V::F own[BLOCKS * EACH];
+    ANYDEPTH_UNROLL
+    for (int b = 0; b < BLOCKS * EACH; ++b)
+      own[b] = V::load(keys + (size_t(b / EACH) * e + i) * TILE + b % EACH * V::W);
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) {
+      const V::F one = V::set(query[r * query_stride + i]);
+      ANYDEPTH_UNROLL
+      for (int b = 0; b < BLOCKS * EACH; ++b) sums[r][b] = V::fma(one, own[b], sums[r][b]);
+    }
+  }
+  const V::F factor = V::set(scale);
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
+    for (int b = 0; b < BLOCKS * EACH; ++b) V::store(scores + r * score_stride + b * V::W, V::mul(factor, sums[r][b]));
+  }
+}
+
+// VECTORS * W columns of the values, weighted by the scores of ROWS queries. `value(p)` is where a position's are.
+template <int ROWS, int VECTORS, typename Value>
+static inline void mix(const float* scores, size_t score_stride, int positions, const Value& value, float* out,
+                       size_t out_stride) {
+  V::F sums[ROWS][VECTORS];
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
+    for (int v = 0; v < VECTORS; ++v) sums[r][v] = V::zero();
+  }
+  for (int p = 0; p < positions; ++p) {
+    const float* from = value(p);
+    V::F own[VECTORS];
+    ANYDEPTH_UNROLL
+    for (int v = 0; v < VECTORS; ++v) own[v] = V::load(from + v * V::W);
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) {
+      const V::F share = V::set(scores[r * score_stride + p]);
+      ANYDEPTH_UNROLL
+      for (int v = 0; v < VECTORS; ++v) sums[r][v] = V::fma(share, own[v], sums[r][v]);
+    }
+  }
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
+    for (int v = 0; v < VECTORS; ++v) V::store(out + r * out_stride + v * V::W, sums[r][v]);
+  }
+}
+
+// Softmax of the scores, and the mean of the values weighted by it, for one head of ROWS queries.
+template <int ROWS, typename Value>
+static inline void weigh(float* scores, size_t score_stride, const AttentionShape& shape, const Value& value, float* out,
+                         size_t out_stride) {
+  constexpr int VECTORS = V::W == 16 ? 4 : V::W == 1 ? 8 : 2;
+  for (int r = 0; r < ROWS; ++r) softmax(scores + r * score_stride, shape.positions);
+  const auto at = [&](int column) { return [&value, column](int p) { return value(p) + column; }; };
+  int i = 0;
+  for (; i + VECTORS * V::W <= shape.e; i += VECTORS * V::W)
+    mix<ROWS, VECTORS>(scores, score_stride, shape.positions, at(i), out + i, out_stride);
+  for (; i + V::W <= shape.e; i += V::W)
+    mix<ROWS, 1>(scores, score_stride, shape.positions, at(i), out + i, out_stride);
+  for (; i < shape.e; ++i)
+    for (int r = 0; r < ROWS; ++r) {
+      float total = 0.0f;
+      for (int p = 0; p < shape.positions; ++p) total += scores[r * score_stride + p] * value(p)[i];
+      out[r * out_stride + i] = total;
+    }
+}
+
+template <int ROWS>
+static inline void attend_rows(const float* query, size_t query_stride, const float* keys, const float* values,
+                               size_t value_stride, const AttentionShape& shape, float* scores, float* out,
+                               size_t out_stride) {
+  constexpr int BLOCKS = V::W == 16 ? 4 : 1;
+  const int all = padded(shape.positions) / TILE;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.e));
+  int block = 0;
+  for (; block + BLOCKS <= all; block += BLOCKS)
+    score<ROWS, BLOCKS>(query, query_stride, keys + size_t(block) * shape.e * TILE, shape.e, scale,
+                        scores + block * TILE, size_t(all) * TILE);
+  for (; block < all; ++block)
+    score<ROWS, 1>(query, query_stride, keys + size_t(block) * shape.e * TILE, shape.e, scale, scores + block * TILE,
+                   size_t(all) * TILE);
+  const auto value = [&](int p) { return values + p * value_stride; };
+  weigh<ROWS>(scores, size_t(all) * TILE, shape, value, out, out_stride);
+}
+
+static void attend(const float* query, size_t query_stride, int queries, const float* keys, const float* values,
+                   size_t value_stride, const AttentionShape& shape, float* scores, float* out, size_t out_stride) {
+  for (int head = 0; head < shape.heads; ++head) {
+    const int start = head * shape.e;
+    const float* own = keys + size_t(start) * padded(shape.positions);
+    int row = 0;
+    const auto some = [&](auto rows) {
+      attend_rows<decltype(rows)::value>(query + row * query_stride + start, query_stride, own, values + start,
+                                         value_stride, shape, scores, out + row * out_stride + start, out_stride);
+      row += decltype(rows)::value;
+    };
+    while (row + AttentionShape::ROWS <= queries) some(std::integral_constant<int, AttentionShape::ROWS>());
+    while (row + 2 <= queries) some(std::integral_constant<int, 2>());
+    while (row < queries) some(std::integral_constant<int, 1>());
+  }
+}
+
+static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
+                          float* out) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.e));
+  const int d = shape.heads * shape.e;
+  for (int start = 0; start < d; start += shape.e) {
+    if (shape.e % V::W == 0) {
+      for (int p = 0; p < shape.positions; p += V::W) {  // beyond the last position the last again
+        V::F products[V::W];
+        ANYDEPTH_UNROLL
+        for (int k = 0; k < V::W; ++k) {
+          const float* key = key_value[p + k < shape.positions ? p + k : shape.positions - 1] + start;
+          products[k] = V::mul(V::load(query + start), V::load(key));
+          for (int i = V::W; i < shape.e; i += V::W)
+            products[k] = V::fma(V::load(query + start + i), V::load(key + i), products[k]);
+        }
+        V::store(scores + p, V::mul(V::set(scale), V::sums(products)));
+      }
+    } else {
+      for (int p = 0; p < shape.positions; ++p) scores[p] = scale * dot(query + start, key_value[p] + start, shape.e);
+    }
+    const auto value = [&](int p) { return key_value[p] + d + start; };
+    weigh<1>(scores, padded(shape.positions), shape, value, out + start, 0);
   }
 }
 

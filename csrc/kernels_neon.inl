@@ -17,6 +17,9 @@ struct V {
   static inline F abs(F x) { return vabsq_f32(x); }
   static inline F round(F x) { return vrndnq_f32(x); }
   static inline float sum(F x) { return vaddvq_f32(x); }
+  static inline F sums(const F* x) {  // element i: of vector i
+    return vpaddq_f32(vpaddq_f32(x[0], x[1]), vpaddq_f32(x[2], x[3]));
+  }
   static inline float maximum(F x) { return vmaxnmvq_f32(x); }
   static inline F pow2(F n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));

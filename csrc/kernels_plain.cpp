@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace anydepth {
 namespace {
@@ -24,6 +25,7 @@ struct V {
   static F abs(F x) { return std::fabs(x); }
   static F round(F x) { return std::nearbyint(x); }
   static float sum(F x) { return x; }
+  static F sums(const F* x) { return *x; }
   static float maximum(F x) { return x; }
   static F pow2(F n) { return std::ldexp(1.0f, n > -200.0f ? static_cast<int>(n) : -200); }
   static int above(F x, float threshold) { return x > threshold ? 0 : 1; }
@@ -61,7 +63,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* plain_kernels() {
   static const Kernels kernels = {"plain", 1.0f, quantize,    normalize, gemm,
-                                  attend,  dot, gelu,  log_sum_exp, argmax,    next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
   return &kernels;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #if defined(__wasm_simd128__)
 
@@ -30,6 +31,11 @@ struct V {
   static inline float sum(F x) {
     const F half = add(x, wasm_i32x4_shuffle(x, x, 2, 3, 2, 3));
     return wasm_f32x4_extract_lane(half, 0) + wasm_f32x4_extract_lane(half, 1);
+  }
+  static inline F sums(const F* x) {  // element i: of vector i
+    const F a = add(wasm_i32x4_shuffle(x[0], x[1], 0, 4, 1, 5), wasm_i32x4_shuffle(x[0], x[1], 2, 6, 3, 7));
+    const F b = add(wasm_i32x4_shuffle(x[2], x[3], 0, 4, 1, 5), wasm_i32x4_shuffle(x[2], x[3], 2, 6, 3, 7));
+    return add(wasm_i32x4_shuffle(a, b, 0, 1, 4, 5), wasm_i32x4_shuffle(a, b, 2, 3, 6, 7));
   }
   static inline float maximum(F x) {
     const F half = max(x, wasm_i32x4_shuffle(x, x, 2, 3, 2, 3));
@@ -115,7 +121,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* wasm_kernels() {
   static const Kernels kernels = {"wasm", 0.5f, quantize,    normalize, gemm,
-                                  attend, dot, gelu,  log_sum_exp, argmax,    next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
   return &kernels;
 }
 

@@ -30,7 +30,8 @@ Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& 
       sub_(sub),
       stop_(stop),
       width_(padded(model.width)),
-      memory_key_value_(model.decoder.own.size()) {}
+      memory_key_value_(model.decoder.own.size()),
+      memory_keys_(model.decoder.own.size()) {}
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   model_.embedding(table, token, x);
@@ -105,6 +106,9 @@ void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float
 
 void Runner::encode(const SourceBatch& sources) {
   starts_.assign(sources.starts.begin(), sources.starts.end());
+  key_starts_.assign(1, 0);
+  for (int sentence = 0; sentence < sources.sentences(); ++sentence)
+    key_starts_.push_back(key_starts_.back() + padded(starts_[sentence + 1] - starts_[sentence]));
   const int all = starts_.back();
   float* memory = memory_.get(all, width_);
   for (int from = 0; from < sources.sentences();) {
@@ -124,6 +128,13 @@ void Runner::encode(const SourceBatch& sources) {
       const int count = std::min(CHUNK_ROWS, all - row);
       project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
               {key_value + row * wide, wide});
+    }
+    float* keys = memory_keys_[own].get(key_starts_.back(), model_.width);
+    for (int sentence = 0; sentence < sources.sentences(); ++sentence) {
+      const int length = starts_[sentence + 1] - starts_[sentence];
+      const AttentionShape shape = attention_shape(length);
+      kernels_.transpose_keys(key_value + starts_[sentence] * wide, wide, length, shape.heads, shape.e,
+                              keys + key_starts_[sentence] * model_.width);
     }
   }
 }
@@ -164,12 +175,14 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
   int done = 0;
   for (int sentence = from; sentence < to; ++sentence) {
     const int first = starts_[sentence] - begin, length = starts_[sentence + 1] - starts_[sentence];
-    key_value_.clear();
-    for (int i = 0; i < length; ++i) key_value_.push_back(qkv + (first + i) * wide + d);
-    float* scores = scores_.get(padded(length));
+    const AttentionShape shape = attention_shape(length);
+    const float* key = qkv + first * wide + d;
+    float* keys = keys_.get(d, padded(length));
+    kernels_.transpose_keys(key, wide, length, shape.heads, shape.e, keys);
+    float* scores = scores_.get(shape.scores());
     const auto attend_rows = [&](int row, int queries) {
-      kernels_.attend(qkv + row * wide, wide, queries, key_value_.data(), length, model_.heads, d / model_.heads,
-                      scores, context + done * width_, width_);
+      kernels_.attend(qkv + row * wide, wide, queries, keys, key + d, wide, shape, scores, context + done * width_,
+                      width_);
       done += queries;
     };
     if (all)
@@ -213,8 +226,9 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
       const int positions = rows[r].position() + 1;
       key_value_.clear();
       for (int p = 0; p < positions; ++p) key_value_.push_back(cache.at(step, p, (*rows[r].slots)[p]));
-      kernels_.attend(qkv + r * wide, wide, 1, key_value_.data(), positions, model_.heads, d / model_.heads,
-                      scores_.get(padded(positions)), context + r * width_, width_);
+      const AttentionShape shape = attention_shape(positions);
+      kernels_.attend_cached(qkv + r * wide, key_value_.data(), shape, scores_.get(shape.scores()),
+                             context + r * width_);
     }
     add_projection(l.attention_out, context, width_, {x, count}, own, post_norm(l.attention_norm));
 
@@ -224,11 +238,12 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
       const int sentence = rows[r].sentence, length = starts_[sentence + 1] - starts_[sentence];
       int together = 1;
       while (r + together < count && rows[r + together].sentence == sentence) ++together;
-      const float* memory = memory_key_value_[stack.pattern[index]].data() + starts_[sentence] * memory_wide;
-      key_value_.clear();
-      for (int i = 0; i < length; ++i) key_value_.push_back(memory + i * memory_wide);
-      kernels_.attend(query + r * width_, width_, together, key_value_.data(), length, model_.heads, d / model_.heads,
-                      scores_.get(padded(length)), context + r * width_, width_);
+      const int set = stack.pattern[index];
+      const float* values = memory_key_value_[set].data() + starts_[sentence] * memory_wide + d;
+      const float* keys = memory_keys_[set].data() + key_starts_[sentence] * d;
+      const AttentionShape shape = attention_shape(length);
+      kernels_.attend(query + r * width_, width_, together, keys, values, memory_wide, shape,
+                      scores_.get(shape.scores()), context + r * width_, width_);
       r += together;
     }
     add_projection(l.cross_out, context, width_, {x, count}, own, post_norm(l.cross_norm));

@@ -94,6 +94,7 @@ class Runner {
   float weight(const Stack& stack, int index, float own) const {
     return stack.scales == nullptr ? own : own * stack.scales[index];
   }
+  AttentionShape attention_shape(int positions) const { return {positions, model_.heads, model_.width / model_.heads}; }
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
@@ -114,9 +115,11 @@ class Runner {
   const Norm no_norm_;
   const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;
+  std::vector<size_t> key_starts_;               // of each sentence, in `memory_keys_`
   std::vector<Buffer<float>> memory_key_value_;  // of each set of decoder weights
+  std::vector<Buffer<float>> memory_keys_;       // the keys of it, transposed
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
-  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_;
+  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_, keys_;
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
   std::vector<const float*> key_value_;
