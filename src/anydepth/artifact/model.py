@@ -64,6 +64,7 @@ class StoredWeights:
     def __init__(self, folder: Path, config: FolderConfig, device: str) -> None:
         self.folder, self.folder_config, self.device = folder, config, device
         self.config = config.model
+        self.fingerprints: dict[str, str] = {}  # those that are known, of models with these weights, by `text_parts`
 
     @cached_property
     def model(self) -> "Transformer":
@@ -170,6 +171,8 @@ class LoadedModel:
         layers."""
         if isinstance(self.weights, FileWeights):
             return str(self.weights.file.header["fingerprint"])
+        if isinstance(self.weights, StoredWeights) and self.text_parts in self.weights.fingerprints:
+            return self.weights.fingerprints[self.text_parts]
         import torch
 
         digest = hashlib.sha256(self.tokenizer.to_bytes())
@@ -184,6 +187,12 @@ class LoadedModel:
         if self.token_depths is not None:
             digest.update(self.token_depths.to_bytes())
         return digest.hexdigest()
+
+    @cached_property
+    def text_parts(self) -> str:
+        """A checksum of what the fingerprint covers besides the weights."""
+        words = b"" if self.token_depths is None else self.token_depths.to_bytes()
+        return hashlib.sha256(self.tokenizer.to_bytes() + words).hexdigest()
 
     def parameters(self, depth: str | None = None) -> int:
         """How many parameters a depth uses, each counted once."""

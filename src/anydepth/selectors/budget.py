@@ -7,9 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from anydepth.depth import DepthMenu
+from anydepth.device import has_gpu
 from anydepth.errors import UserError
 from anydepth.selectors.calibration import (
     Calibration,
@@ -133,6 +132,8 @@ class AutoWithinBudget:
         self._last_threshold: float | None = None
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        import numpy as np  # the selector needs it, a budget alone does not
+
         scores_nk = self.selector.scores(sources)
         lengths_n = np.array([len(source) for source in sources])
         for point in self._by_quality:
@@ -219,8 +220,6 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
 
 def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
-    import torch  # to ask for a GPU
-
     model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
     command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {translator.engine.threads}"
     if translator.pair is not None:
@@ -231,7 +230,7 @@ def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
     command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
-    if translator.device == "cpu" and torch.cuda.is_available():
+    if translator.device == "cpu" and has_gpu():
         command += " --device cpu"
     return f"`{command}`"
 
