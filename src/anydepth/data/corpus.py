@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 
+SAMPLE_FILE = "sample.tsv"  # in a model folder: source, tab, reference
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 # C0 and C1 controls (tab and line ends among them) and the two Unicode line separators.
