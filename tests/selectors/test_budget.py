@@ -232,7 +232,9 @@ def test_times_of_a_sweep_serve_with_a_note(translator, log):
 def test_times_of_another_engines_sweep_do_not_serve(translator):
     translator.menu.measured("1-1", {"seconds_per_sentence": 0.01}, {"bleu": 20.0})
     translator.menu.measured_on = {"engine": "ctranslate2 int8", "batch_size": 32}
-    with pytest.raises(UserError, match="needs times of the engine torch, and this model was timed on ctranslate2 int8"):
+    with pytest.raises(
+        UserError, match="needs times of the engine torch, and this model was timed on ctranslate2 int8"
+    ):
         within_budget(translator, "40ms", batch_size=32)
 
 

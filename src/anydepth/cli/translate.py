@@ -143,13 +143,25 @@ def _is_large(stream: BinaryIO) -> bool:
 
 
 def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:
-    for number, hypotheses in enumerate(translations):
-        for one in hypotheses:
-            line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
-            out.write(line.encode("utf-8") + b"\n")
-        if sys.stdin.isatty():
-            out.flush()
-    out.flush()
+    """All that come before an error are written, and the error says where to go on."""
+    done = 0
+    try:
+        for number, hypotheses in enumerate(translations):
+            for one in hypotheses:
+                line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
+                out.write(line.encode("utf-8") + b"\n")
+            done = number + 1
+            if sys.stdin.isatty():
+                out.flush()
+    except UserError as error:
+        if not done:
+            raise
+        raise UserError(
+            f"{error}; the lines before it are translated and written: fix the line, then translate the rest with "
+            f"`tail -n +{done + 1} FILE | anydepth translate ... >> OUT`"
+        ) from error
+    finally:
+        out.flush()
 
 
 def _choose_depth(

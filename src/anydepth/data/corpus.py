@@ -36,7 +36,10 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not valid UTF-8; convert the file to UTF-8") from error
+            raise UserError(
+                f"{name}, line {number}: not valid UTF-8; convert the file to UTF-8, or drop the invalid bytes with "
+                "`iconv -c -f utf-8 -t utf-8`"
+            ) from error
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
         yield line.removesuffix("\n").removesuffix("\r")
