@@ -21,9 +21,9 @@ SIDES = ("encoder", "decoder")
 
 def info(
     model: ModelOrBundled = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
+    """Describe a model: languages, layers, parameters, sizes, and quality and speed of every depth."""
     from anydepth.artifact.model import load_model
     from anydepth.evaluate.render import print_table
 
