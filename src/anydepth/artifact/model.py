@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
 
-ENCODER_ALONE = "this model is an encoder alone, for masked words: it does not translate"
+ENCODER_ALONE = "this is an encoder-only model (masked language model): it does not translate"
 
 
 class StoredWeights:
@@ -247,7 +247,7 @@ class LoadedModel:
         """If none can be trained for it, the reason."""
         weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
         if self.kind == "encoder":
-            return "this model is an encoder alone: a selector is for models that translate"
+            return "this is an encoder-only model: a selector is for models that translate"
         if len(self.menu) == 1:
             return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
         if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):

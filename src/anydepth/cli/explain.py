@@ -116,4 +116,4 @@ def _write_page(path: Path, page: str) -> None:
 def _check_page(path: Path) -> None:
     """Before any work: whether the page may be written where it would go."""
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{path} is no name for a page: give one that ends in .html with --html")
+        raise UserError(f"{path} is not the name of an HTML file: give one that ends in .html with --html")

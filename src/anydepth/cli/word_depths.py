@@ -177,14 +177,14 @@ def check_out(out: Path) -> None:
     from anydepth.word_depths.table import WordDepths
 
     if out.suffix.lower() == ".png":
-        raise UserError(f"{out} is where the picture would go: give the name of a .json file with --out")
+        raise UserError(f"{out} ends in .png, which is for the plot: give the name of a .json file with --out")
     if out.exists():
         try:
             WordDepths.load(out)
         except UserError as error:
-            raise UserError(f"{out} is there and holds something else: give another file with --out") from error
+            raise UserError(f"{out} exists and is not a table of word depths: give another file with --out") from error
     elif _picture_path(out).exists():
-        raise UserError(f"{_picture_path(out)} is there, where the picture would go: give another file with --out")
+        raise UserError(f"{_picture_path(out)} exists, where the plot would be written: give another file with --out")
 
 
 def _picture_path(out: Path) -> Path:

@@ -100,7 +100,7 @@ def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pa
         if len(cells) < needed:
             raise UserError(
                 f"{path}, line {number}: {len(cells)} columns split by tabs where {needed} are needed; "
-                "mend the line or set source_column and target_column"
+                "fix the line or set source_column and target_column"
             )
         yield cells[source_column - 1], cells[target_column - 1]
 
@@ -179,7 +179,7 @@ def _read_csv(path: Path, text_column: str, label_column: str) -> Iterator[tuple
             empty = False
             yield row[text], _checked_label(row[label], path, rows.line_num)
     except csv.Error as error:
-        raise UserError(f"{path}, line {rows.line_num}: this is not CSV ({error}); mend its quotes") from error
+        raise UserError(f"{path}, line {rows.line_num}: this is not CSV ({error}); fix its quotes") from error
     if empty:
         raise UserError(f"{path} has no rows below its header: give a file with texts and labels")
 

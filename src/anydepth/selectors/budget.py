@@ -42,7 +42,7 @@ def parse_budget(text: str) -> float:
     value, unit = float(read[1]), read[2].lower()
     seconds = value / 1000 if unit == "ms" else value if unit == "s" else 1 / value if value else 0.0
     if not 0 < seconds < math.inf:
-        raise UserError(f"a budget of {text.strip()} is no time at all: give more than 0, such as 20ms or 50/s")
+        raise UserError(f"a budget of {text.strip()} is not a positive time: give more than 0, such as 20ms or 50/s")
     return seconds
 
 
