@@ -72,7 +72,7 @@ def test_what_is_not_ours_stays(train, here, tmp_path):
     assert thesis.read_text() == '{"years": 4}'
     photo = tmp_path / "photo.png"
     photo.write_bytes(b"a face")
-    assert_one_line(here(*options, tmp_path / "photo.json"), "photo.png is there")
+    assert_one_line(here(*options, tmp_path / "photo.json"), "photo.png exists")
     assert_one_line(here(*options, photo), "give the name of a .json file")
     assert photo.read_bytes() == b"a face"
     assert_one_line(here(*options, tmp_path), "is not a table of word depths")
