@@ -55,8 +55,16 @@ def apply_torch_threads() -> None:
 
 def may_have_gpu() -> bool:
     """Whether PyTorch could find a GPU here: without a sign of a driver, it need not be imported to ask."""
-    if "torch" in sys.modules:
-        return True
+    return "torch" in sys.modules or _has_gpu_driver()
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch finds a GPU; where it is not imported, whether there is a driver for one."""
+    torch = sys.modules.get("torch")
+    return _has_gpu_driver() if torch is None else bool(torch.cuda.is_available())
+
+
+def _has_gpu_driver() -> bool:
     if sys.platform == "win32":
         return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32" / "nvcuda.dll").exists()
     signs = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd", "/dev/nvmap", "/dev/nvhost-gpu")

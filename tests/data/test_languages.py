@@ -189,7 +189,7 @@ def test_messages_name_the_pair(tmp_path):
     good, few = tsv(tmp_path / "a.tsv", counting_pairs()), tsv(tmp_path / "b.tsv", spanish_pairs()[:60])
     with pytest.raises(UserError, match="the en-es training corpus is too small to hold out 50 pairs"):
         run(tmp_path, config(pair("en-fr", good), pair("en-es", few)))
-    with pytest.raises(UserError, match=r"all of the en-es training corpus is text to be kept out"):
+    with pytest.raises(UserError, match=r"decontamination removed all of the en-es training corpus"):
         run(tmp_path, config(pair("en-fr", good), pair("en-es", few, few)))
     empty = tsv(tmp_path / "c.tsv", [("", "x")])
     with pytest.raises(UserError, match="none of the pairs of the en-es validation corpus is usable"):

@@ -62,7 +62,7 @@ def test_what_is_to_be_kept_out_is_not_trained_on(tmp_path):
     with pytest.raises(UserError, match=r"another data\.keep_out"):
         run(tmp_path, config(corpus, valid=valid))
     (everything := tmp_path / "all").write_text("".join(f"{source}\n" for source, _ in pairs), "utf-8")
-    with pytest.raises(UserError, match="is text to be kept out"):
+    with pytest.raises(UserError, match="decontamination removed all"):
         prepare(config(corpus, valid=valid, keep_out=[everything]), tmp_path / "none", 1)
 
 

@@ -123,7 +123,7 @@ def test_a_calibration_is_of_one_engine(toy_run, tmp_path):
     chosen = theirs.within_budget("10s")
     assert theirs.translate(["le chat dort."], depth=chosen) == ["the cat sleeps."]
     assert chosen.depth in ours.menu.names
-    with pytest.raises(UserError, match="what was calibrated here is beam 1, 1 threads, cpu, ctranslate2"):
+    with pytest.raises(UserError, match="calibrated on this machine: beam 1, 1 threads, cpu, ctranslate2"):
         ours.within_budget("10s")
 
 

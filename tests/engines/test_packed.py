@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,18 @@ from random_models import TEXTS
 from running_server import Served
 
 import anydepth
+from anydepth.artifact import bundled_model
 from anydepth.artifact import model as artifact
 from anydepth.artifact.model_file import ModelFile
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.native import NativeModel
 from anydepth.engines.packed import NAME
 from anydepth.errors import UserError
+from anydepth.evaluate.calibrate import calibrate
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.export.runtime import build_runtime_file, export_runtime
 from anydepth.export.sample import SampleText
+from anydepth.selectors.calibration import save
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "model"
@@ -133,15 +138,45 @@ def test_the_native_engine_imports_no_torch(folder, model_file):
             assert found.strip() == expected
 
 
+def translate_without_torch(path: Path, *options: str) -> str:
+    """What the verb makes of a sentence."""
+    return run_without_torch(
+        "import io, os\nread, write = os.pipe()\nos.write(write, b'le chat dort.\\n')\nos.close(write)\n"
+        "os.dup2(read, 0)\nfrom anydepth.cli import main\n"
+        f"sys.argv = {['anydepth', 'translate', str(path), *options]!r}\nmain()"
+    ).strip()
+
+
 def test_the_verb_imports_no_torch(folder, model_file):
     expected = anydepth.load(folder, engine="native").translate("le chat dort.", depth="1-1")
     for path in (folder, model_file):
-        found = run_without_torch(
-            "import io, os\nread, write = os.pipe()\nos.write(write, b'le chat dort.\\n')\nos.close(write)\n"
-            "os.dup2(read, 0)\nfrom anydepth.cli import main\n"
-            f"sys.argv = ['anydepth', 'translate', {str(path)!r}, '--depth', '1-1']\nmain()"
-        )
-        assert found.strip() == expected
+        assert translate_without_torch(path, "--depth", "1-1") == expected
+
+
+def test_a_budget_imports_no_torch(folder):
+    """Nor numpy, whether it goes by a sweep or by a calibration."""
+    content = json.loads((folder / "depths.json").read_text())
+    content["measured_on"] = {"engine": "native", "device": "cpu", "batch_size": 32}
+    for position, row in enumerate(content["depths"], 1):
+        row["quality"], row["cost"] = {"bleu": float(position)}, {"seconds_per_sentence": 0.001 * position}
+    (folder / "depths.json").write_text(json.dumps(content))
+    toy = anydepth.load(folder, engine="native")
+    best = toy.translate("le chat dort.", depth=toy.menu.names[-1])
+    assert translate_without_torch(folder, "--budget", "10s", "--engine", "native") == best
+    calibration = calibrate(toy, TEXTS, TEXTS, RunOptions(repeats=1), timing_sentences=2)
+    save(calibration, folder, toy.fingerprint)
+    found = translate_without_torch(folder, "--budget", "10s", "--engine", "native")
+    assert found in {toy.translate("le chat dort.", depth=name) for name in toy.menu.names}
+
+
+def test_the_fingerprint_is_kept_with_the_packed_form(folder):
+    expected = anydepth.load(folder, engine="torch").fingerprint
+    anydepth.load(folder, engine="native")  # packs it
+    kept = run_without_torch(f"import anydepth\nprint(anydepth.load({str(folder)!r}, engine='native').fingerprint)")
+    assert kept.strip() == expected
+    loaded = anydepth.load(folder, engine="native").loaded
+    other = replace(loaded, tokenizer=artifact.load_model(bundled_model()).tokenizer)
+    assert other.fingerprint != expected
 
 
 def test_a_server_imports_no_torch(model_file):

@@ -143,7 +143,7 @@ def test_saved_and_loaded_is_the_same(table: EveryDepth, tmp_path: Path) -> None
 
 def test_other_files_are_not_replaced(table: EveryDepth, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", "utf-8")
-    with pytest.raises(UserError, match="holds something else"):
+    with pytest.raises(UserError, match="is not a folder of translations"):
         table.save(tmp_path)
     assert (tmp_path / "thesis.txt").exists()
     with pytest.raises(UserError, match="no translations at every depth"):

@@ -1,6 +1,8 @@
 """What the doctor makes of what it measured."""
 
-from anydepth.export.doctor import advice_on_types
+import os
+
+from anydepth.export.doctor import advice_on_load, advice_on_types, other_load
 
 EMULATED = "this processor has no fast instructions for {}: "
 
@@ -26,3 +28,18 @@ def test_a_fast_one_beside_a_slow_one():
 
 def test_as_fast_as_float32():
     assert advice_on_types({"bfloat16": 0.9, "float16": 1.2}) == []
+
+
+def test_the_load_is_never_more_than_there_are_cores(monkeypatch):
+    class Measured:
+        def __init__(self, cores):
+            self.cores = lambda: cores
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.0, 7.0, 7.0))
+    assert other_load(Measured(1.3)) == 1.3
+    assert other_load(Measured(2.1)) == 2
+    assert other_load(Measured(None)) == 2
+    (said,) = advice_on_load(1.3)
+    assert said.startswith("other programs use about 1.3 of 2 cores")
+    assert advice_on_load(0.2) == []

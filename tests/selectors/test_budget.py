@@ -202,7 +202,7 @@ def test_without_any_figures_it_says_how_to_get_them(translator):
 
 def test_a_calibration_for_another_beam_or_thread_count_does_not_count(translator):
     calibrate_by_hand(translator, beam=4, threads=97)
-    with pytest.raises(UserError, match=r"what was calibrated here is beam 4, 97 threads, cpu"):
+    with pytest.raises(UserError, match=r"calibrated on this machine: beam 4, 97 threads, cpu"):
         within_budget(translator, "1s")
     with pytest.raises(UserError, match="--beam 4"):
         within_budget(translator, "1s", beam=4)
@@ -232,7 +232,9 @@ def test_times_of_a_sweep_serve_with_a_note(translator, log):
 def test_times_of_another_engines_sweep_do_not_serve(translator):
     translator.menu.measured("1-1", {"seconds_per_sentence": 0.01}, {"bleu": 20.0})
     translator.menu.measured_on = {"engine": "ctranslate2 int8", "batch_size": 32}
-    with pytest.raises(UserError, match="were measured on ctranslate2 int8 and do not apply to torch"):
+    with pytest.raises(
+        UserError, match="needs times of the engine torch, and this model was timed on ctranslate2 int8"
+    ):
         within_budget(translator, "40ms", batch_size=32)
 
 

@@ -80,6 +80,22 @@ def test_what_auto_takes_is_what_translate_goes_by(model, files, environment):
     assert "on dev.en" in done.stderr.decode()
 
 
+def test_without_a_text_it_takes_that_of_the_model(model, files, environment):
+    assert_one_line(anydepth("calibrate", model, *QUICK, env=environment), "--source and --reference")
+    done = anydepth("calibrate", model, "--source", files[0], *QUICK, env=environment)
+    assert_one_line(done, "give both, or neither")
+    assert_one_line(
+        anydepth("translate", model, "--budget", "1000s", stdin=b"le chat dort.\n", env=environment), "--source FILE"
+    )
+    lines = zip(*(path.read_text("utf-8").splitlines() for path in files), strict=True)
+    (model / "sample.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in lines), "utf-8")
+    refused = anydepth("translate", model, "--budget", "1000s", stdin=b"le chat dort.\n", env=environment)
+    assert_one_line(refused, f"run `anydepth calibrate {model} --threads")  # which works as it stands
+    done = anydepth("calibrate", model, *QUICK, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "measuring on 12 sentences, sample.tsv of the model" in done.stderr.decode()
+
+
 def test_another_machine_keeps_its_record_and_this_one_its_newest(model, files, environment):
     assert calibrate(model, files, environment).returncode == 0
     content = json.loads((model / NAME).read_text("utf-8"))

@@ -199,7 +199,7 @@ def test_evaluate_says_what_is_wrong_in_one_line(by_mi_run, static_run, labelled
     refused(static_run, "--scales", "2", words=("leave out --scales",))
     refused(by_mi_run, "--batch-sizes", "0", words=("at least 1",))
     refused(by_mi_run, "--depth", "4-0", words=("no depth 4-0",))
-    refused(by_mi_run, "--exits", "soon", words=("is no rule for an early exit",))
+    refused(by_mi_run, "--exits", "soon", words=("is not an early-exit rule",))
     refused(static_run, "--exits", "patience:2", words=("leave out --exits",))
     refused(static_run, "--static", f"words={by_mi_run}", words=("words is not static",))
     refused(by_mi_run, "--out", full, words=("not empty",))

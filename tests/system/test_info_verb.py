@@ -76,7 +76,7 @@ def test_what_a_model_is(toy_run: Path) -> None:
     assert rows["selector"].startswith("none;")
     assert rows["calibration"].startswith("none for this machine")
     table = [line.split() for line in text.split("\n\n")[1].splitlines()]
-    assert table[0] == ["depth", "parameters", "MB", "BLEU", "chrF", "ms/sentence"]
+    assert table[0] == ["depth", "parameters", *["MB", "in", "float32"], "BLEU", "chrF", "ms/sentence"]
     assert table[1:] == [
         [depth, f"{translator.parameters(depth):,}", f"{translator.bytes(depth) / 1e6:.1f}"]
         for depth in ("1-1", "1-2", "2-1", "2-2")
@@ -90,6 +90,9 @@ def test_a_model_file(copy: Path, tmp_path: Path) -> None:
     assert rows["model"] == str(file)
     assert rows["languages"] == read_rows(shown(copy))["languages"]
     assert "parameters" not in rows
+    assert rows["memory"].endswith(" MB in int8")
+    assert ": weights " in read_rows(shown(copy))["disk"]
+    assert ", packed copy for the native engine " in read_rows(shown(copy))["disk"]
     facts, whole = (json.loads(shown(path, "--json")) for path in (file, copy))
     assert [one["depth"] for one in facts["depths"]] == [one["depth"] for one in whole["depths"]]
     sizes = [one["bytes"] for one in facts["depths"]]
@@ -184,7 +187,7 @@ def test_an_encoder_alone(toy_run: Path, tmp_path: Path) -> None:
     assert (rows["language"], rows["encoder"], rows["decoder"]) == ("fr", "2 layers", "none")
     assert rows["measured"] == "not here; `anydepth perplexity` does it"
     assert not {"languages", "pairs", "selector", "calibration"} & rows.keys()
-    assert text.split("\n\n")[1].splitlines()[0].split() == ["depth", "parameters", "MB"]
+    assert text.split("\n\n")[1].splitlines()[0].split() == ["depth", "parameters", "MB", "in", "float32"]
     card = (tmp_path / "one" / "README.md").read_text("utf-8")
     assert "language:\n- fr\nlibrary_name" in card
     assert "of 2 encoder layers, width" in card

@@ -156,7 +156,7 @@ def test_from_scratch(tmp_path, here):
         (("--encoder", GOLDEN, "--layers", 2), "leave out --layers"),
         (("--encoder", GOLDEN, "--vocabulary", 300), "leave out --vocabulary"),
         (("--encoder", "no/such/folder"), "no/such/folder"),
-        (("--encoder", GOLDEN), "give an encoder alone"),
+        (("--encoder", GOLDEN), "give an encoder-only model"),
         (("--lambda", -1), "--lambda"),
         (("--lambda", "inf"), "--lambda"),
         (("--steps", 0), "--steps"),

@@ -68,14 +68,14 @@ def test_what_is_not_ours_stays(train, here, tmp_path):
     thesis = tmp_path / "thesis.json"
     thesis.write_text('{"years": 4}')
     options = ("word-depths", "mi", "--train", train, "--layers", 3, "--out")
-    assert_one_line(here(*options, thesis), "holds something else", "--out")
+    assert_one_line(here(*options, thesis), "is not a table of word depths", "--out")
     assert thesis.read_text() == '{"years": 4}'
     photo = tmp_path / "photo.png"
     photo.write_bytes(b"a face")
-    assert_one_line(here(*options, tmp_path / "photo.json"), "photo.png is there")
+    assert_one_line(here(*options, tmp_path / "photo.json"), "photo.png exists")
     assert_one_line(here(*options, photo), "give the name of a .json file")
     assert photo.read_bytes() == b"a face"
-    assert_one_line(here(*options, tmp_path), "holds something else")
+    assert_one_line(here(*options, tmp_path), "is not a table of word depths")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photo.png", "thesis.json", "train.tsv"]
 
 

@@ -57,11 +57,11 @@ def test_what_comes_of_it_does_not_translate(masked_recipe, tmp_path):
     with pytest.raises(UserError, match="does not translate"):
         anydepth.load(tmp_path / "run", engine="torch")
     assert_one_line(command("translate", tmp_path / "run", stdin=b"le chat\n"), "does not translate")
-    with pytest.raises(UserError, match="an encoder alone"):
+    with pytest.raises(UserError, match="an encoder-only model"):
         model.choose_pair(target="en")
     with pytest.raises(UserError, match="was not trained on 'en'; it has: fr"):
         model.choose_pair("en")
-    assert "an encoder alone" in model.why_no_selector()
+    assert "an encoder-only model" in model.why_no_selector()
     assert model.languages == ("fr", "fr")
     assert "- sentences read: 3000" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
     done = command("info", tmp_path / "run")

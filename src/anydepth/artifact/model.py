@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
 
-ENCODER_ALONE = "this model is an encoder alone, for masked words: it does not translate"
+ENCODER_ALONE = "this is an encoder-only model (masked language model): it does not translate"
 
 
 class StoredWeights:
@@ -64,6 +64,7 @@ class StoredWeights:
     def __init__(self, folder: Path, config: FolderConfig, device: str) -> None:
         self.folder, self.folder_config, self.device = folder, config, device
         self.config = config.model
+        self.fingerprints: dict[str, str] = {}  # those that are known, of models with these weights, by `text_parts`
 
     @cached_property
     def model(self) -> "Transformer":
@@ -171,6 +172,8 @@ class LoadedModel:
         layers."""
         if isinstance(self.weights, FileWeights):
             return str(self.weights.file.header["fingerprint"])
+        if isinstance(self.weights, StoredWeights) and self.text_parts in self.weights.fingerprints:
+            return self.weights.fingerprints[self.text_parts]
         import torch
 
         digest = hashlib.sha256(self.tokenizer.to_bytes())
@@ -185,6 +188,12 @@ class LoadedModel:
         if self.token_depths is not None:
             digest.update(self.token_depths.to_bytes())
         return digest.hexdigest()
+
+    @cached_property
+    def text_parts(self) -> str:
+        """A checksum of what the fingerprint covers besides the weights."""
+        words = b"" if self.token_depths is None else self.token_depths.to_bytes()
+        return hashlib.sha256(self.tokenizer.to_bytes() + words).hexdigest()
 
     def parameters(self, depth: str | None = None) -> int:
         """How many parameters a depth uses, each counted once."""
@@ -239,7 +248,7 @@ class LoadedModel:
         """If none can be trained for it, the reason."""
         weighted = [entry.name for entry in self.menu if entry.subnetwork.is_weighted]
         if self.kind == "encoder":
-            return "this model is an encoder alone: a selector is for models that translate"
+            return "this is an encoder-only model: a selector is for models that translate"
         if len(self.menu) == 1:
             return f"this model has one depth only, {self.menu.deepest.name}: there is nothing to choose"
         if self.must_choose or self.tag is not None or any(entry.pair for entry in self.menu.whole):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -95,6 +95,15 @@ def _version(
         raise typer.Exit
 
 
+def hide_types_of_flags(command: Any) -> None:
+    """A flag takes no value, but in the help typer 0.29 shows `<bool>` after it."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for verb in getattr(command, "commands", {}).values():
+        hide_types_of_flags(verb)
+
+
 def main() -> None:
     # By default the threads of PyTorch spin while they wait for each other. When another program has one of their
     # cores, that costs more than all the rest: training all but stopped (docs/lab-notes.md).
@@ -106,8 +115,9 @@ def main() -> None:
     asked = sys.argv[1] if len(sys.argv) > 1 else None
     known = asked in (GROUP, "--version") or any(asked in verbs for verbs in VERBS.values())
     with one_line_errors():
-        app = build_app(asked if known else None)
-        code = typer.main.get_command(app).main(standalone_mode=False)
+        command = typer.main.get_command(build_app(asked if known else None))
+        hide_types_of_flags(command)
+        code = command.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -16,20 +16,25 @@ def bench(
     model: ModelOrBundled = None,
     depth: Annotated[
         list[str] | None,
-        typer.Option(help="Of these depths only; may be repeated.", show_default=False, autocompletion=complete_depths),
+        typer.Option(help="Time only this depth; may be repeated.", show_default=False, autocompletion=complete_depths),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(help="Sentences to translate.  [default: those of the run or the model]", show_default=False),
+        typer.Option(
+            help="Sentences to translate.  [default: the model's sample, or the run's validation text]",
+            show_default=False,
+        ),
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, help="Maximum number of sentences.")] = 64,
-    batch_size: Annotated[int, typer.Option(min=2, help="Beside one sentence at a time.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="In which engines take turns; the median counts.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=2, help="Larger batch size to time, next to batch size 1.")] = 32,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; engines take turns in each, and the median is reported.")
+    ] = 3,
     from_language: From = None,
     to_language: To = None,
     threads: Threads = None,
 ) -> None:
-    """Time every engine at every depth on this machine, side by side: milliseconds per sentence, greedy search."""
+    """Time every engine at every depth on this machine: milliseconds per sentence, greedy search."""
     from anydepth.device import cores
     from anydepth.export.bench import bench as carry_out
     from anydepth.export.bench import load_engines

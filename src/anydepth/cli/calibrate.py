@@ -1,9 +1,11 @@
 """`anydepth calibrate`: measures every depth on this machine."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from anydepth.artifact import bundled_model
 from anydepth.cli.options import (
     BatchSize,
     Beam,
@@ -14,25 +16,44 @@ from anydepth.cli.options import (
     LengthPenalty,
     ModelOrBundled,
     Quantize,
-    Reference,
-    Source,
     Threads,
     To,
     results,
     stderr,
 )
+from anydepth.errors import UserError
+
+if TYPE_CHECKING:
+    from anydepth.infer.translator import Translator
+
+
+class _Text(NamedTuple):
+    """What to translate, and what its files are called."""
+
+    sources: list[str]
+    references: list[str]
+    source_name: str
+    reference_name: str
 
 
 def calibrate(
-    source: Source,
-    reference: Reference,
     model: ModelOrBundled = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Source sentences, one per line.  [default: sample.tsv of the model, or the run's validation text]",
+            show_default=False,
+        ),
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Their reference translations, line by line.", show_default=False)
+    ] = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes over all depths; the median counts.")] = 3,
     sentences: Annotated[
-        int, typer.Option(min=1, help="At most so many are timed at batch 1, spread over the lengths that occur.")
+        int, typer.Option(min=1, help="Number of sentences timed one at a time, sampled evenly by length.")
     ] = 200,
     cut_long: CutLong = False,
     from_language: From = None,
@@ -42,8 +63,7 @@ def calibrate(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Measure every depth on this machine, so that `translate --budget` can keep its promise here."""
-    from anydepth.data.corpus import read_lines
+    """Measure time and quality of every depth on this machine, for `translate --budget`."""
     from anydepth.evaluate.calibrate import calibrate as carry_out
     from anydepth.evaluate.calibrate import calibration_report
     from anydepth.evaluate.experiment import RunOptions
@@ -51,7 +71,7 @@ def calibrate(
     from anydepth.infer.translator import Translator
     from anydepth.selectors.calibration import refuse_newer, save
 
-    sources, references = list(read_lines(source)), list(read_lines(reference))
+    given = _read_given(source, reference)
     translator = Translator.load(
         model,
         engine=engine,
@@ -63,7 +83,29 @@ def calibrate(
         batch_size=batch_size,
     ).between()
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
-    options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
-    calibration = carry_out(translator, sources, references, options, timing_sentences=sentences)
+    text = given or _own_text(translator, model or bundled_model())
+    options = RunOptions(beam, length_penalty, batch_size, cut_long, text.source_name, text.reference_name, repeats)
+    calibration = carry_out(translator, text.sources, text.references, options, timing_sentences=sentences)
     to_terminal(calibration_report(calibration), results())
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
+
+
+def _read_given(source: Path | None, reference: Path | None) -> _Text | None:
+    from anydepth.data.corpus import read_lines
+
+    if source is None and reference is None:
+        return None
+    if source is None or reference is None:
+        raise UserError("--source and --reference belong together: give both, or neither")
+    return _Text(list(read_lines(source)), list(read_lines(reference)), source.name, reference.name)
+
+
+def _own_text(translator: "Translator", given: Path) -> _Text:
+    """That of the model, or of its run."""
+    from anydepth.export.sample import find_sample
+
+    sample = find_sample(translator, given)
+    if sample.references is None:
+        raise UserError("this model has no sample.tsv to measure on: give --source and --reference")
+    stderr.print(f"measuring on {len(sample.sources):,} sentences, {sample.origin}")
+    return _Text(sample.sources, sample.references, sample.origin, sample.origin)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 DepthOption = Annotated[
     str | None,
-    typer.Option(help="One of those that `info` shows, such as 6-0.  [default: that of the model]", show_default=False),
+    typer.Option(
+        help="Depth, such as 6-0; `info` lists them.  [default: the model's default depth]", show_default=False
+    ),
 ]
 WordDepthsFile = Annotated[
     Path | None,
     typer.Option(
         "--word-depths",
-        help="How deep each word goes, a file by `anydepth word-depths`.  [default: that of the model]",
+        help="Table of word depths, made by `anydepth word-depths`.  [default: the model's own]",
         show_default=False,
     ),
 ]
@@ -31,8 +33,9 @@ ExitOption = Annotated[
     str | None,
     typer.Option(
         "--exit",
-        help="Let whole texts leave early: confidence:0.9, at the first exit that is so sure, or patience:2, once so "
-        "many exits in a row agree. For models trained at several exits, such as tied-multi and halting.",
+        help="Early exit for whole texts. confidence:0.9 stops at the first exit with that probability, "
+        "patience:2 once that many exits in a row agree. For models trained with several exits (tied-multi, "
+        "halting).",
         show_default=False,
     ),
 ]
@@ -40,7 +43,8 @@ SpecialOption = Annotated[
     str | None,
     typer.Option(
         "--special",
-        help="The depth of the ends of a text: deepest, mean or shallowest.  [default: as in training]",
+        help="Depth of the special tokens at both ends of a text: deepest, mean or shallowest.  [default: as in "
+        "training]",
         show_default=False,
     ),
 ]
@@ -48,11 +52,11 @@ UnseenOption = Annotated[
     str | None,
     typer.Option(
         "--unseen",
-        help="The depth of words that are not in the table: deepest, frequency or subword.  [default: as in training]",
+        help="Depth of words that are not in the table: deepest, frequency or subword.  [default: as in training]",
         show_default=False,
     ),
 ]
-TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts classified together.")]
+TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")]
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def classify(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Take the best depth within this time per text, such as 5ms or 200/s. Every depth is timed first.",
+            help="Use the best depth within this time per text, such as 5ms or 200/s. Every depth is timed first.",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +92,7 @@ def classify(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Classify standard input, a text on each line. Standard output: label, probability and mean depth, with tabs.
+    """Classify standard input, one text per line. Writes label, probability and mean depth, tab-separated.
 
     Empty lines stay empty.
     """

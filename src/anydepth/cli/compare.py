@@ -12,7 +12,7 @@ def compare(
     systems: Annotated[
         list[str],
         typer.Argument(
-            help="Two or more ways of training, the baseline first: NAME=PATH,PATH,... has a model for each seed.",
+            help="Two or more systems, the baseline first: NAME=PATH,PATH,... lists one model per seed.",
             show_default=False,
         ),
     ],
@@ -20,20 +20,22 @@ def compare(
     reference: opt.Reference,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for a report; translations that are there already are not made again."),
+        typer.Option(help="Folder for the report. Translations already in it are reused."),
     ] = None,
     depth: Annotated[
         str | None,
-        typer.Option(help="A depth that all models have, such as 6-2.  [default: that of each]", show_default=False),
+        typer.Option(
+            help="Depth that all models have, such as 6-2.  [default: the default depth of each]", show_default=False
+        ),
     ] = None,
     beam: opt.Beam = 1,
     length_penalty: opt.LengthPenalty = 0.6,
     batch_size: opt.BatchSize = 32,
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap over sentences.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 1,
     over_seeds: Annotated[
         bool,
-        typer.Option("--over-seeds", help="Resample the seeds, too: what training again might change as well."),
+        typer.Option("--over-seeds", help="Resample seeds as well as sentences, to include the variance of training."),
     ] = False,
     cut_long: opt.CutLong = False,
     from_language: opt.From = None,
@@ -43,7 +45,7 @@ def compare(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
 ) -> None:
-    """Compare ways of training over several seeds, with a paired significance test against the first."""
+    """Compare systems over several seeds, with a paired significance test against the first."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.compare import compare_systems
     from anydepth.evaluate.compare_report import compare_report, write_comparison

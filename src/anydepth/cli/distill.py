@@ -31,7 +31,9 @@ from anydepth.cli.options import (
 Depth = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2.  [default: that of the model, by `info`]", show_default=False, autocompletion=complete_depths
+        help="Depth, such as 6-2.  [default: the model's default depth]",
+        show_default=False,
+        autocompletion=complete_depths,
     ),
 ]
 
@@ -39,22 +41,23 @@ Depth = Annotated[
 def distill(
     model: ModelArgument,
     source: Annotated[
-        Path, typer.Option(help="Sentences to translate, one per line; gzip is fine.", show_default=False)
+        Path, typer.Option(help="Sentences to translate, one per line; may be gzipped.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the corpus.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the new corpus.", show_default=False)],
     depth: Depth = None,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 1.0,
     batch_size: BatchSize = 64,
     max_length: MaxLength = None,
     reference: Annotated[
-        Path | None, typer.Option(help="Translations by people: keep the candidate closest to each (chrF).")
+        Path | None,
+        typer.Option(help="Reference translations. Of the candidates, keep the one closest to the reference (chrF)."),
     ] = None,
     nbest: Annotated[
-        int | None, typer.Option(min=2, help="Candidates to choose from with --reference.  [default: the beam]")
+        int | None, typer.Option(min=2, help="Number of candidates with --reference.  [default: the beam size]")
     ] = None,
     keep_all: Annotated[
-        bool, typer.Option("--keep-all", help="A line for every line: leave out none, cut those that are too long.")
+        bool, typer.Option("--keep-all", help="Write a line for every line: drop none, cut those that are too long.")
     ] = False,
     chunk: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines translated between two saves.")] = 2048,
     from_language: From = None,
@@ -67,7 +70,7 @@ def distill(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Translate a corpus into one to train on. The same command again resumes where it stopped, killed or not."""
+    """Translate a corpus with a teacher, for sequence-level distillation. To resume, give the same command again."""
     from anydepth.infer.distill import DistillOptions, output_names
     from anydepth.infer.distill import distill as carry_out
     from anydepth.infer.translator import Translator

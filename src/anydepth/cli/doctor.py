@@ -1,4 +1,4 @@
-"""`anydepth doctor`: looks at the machine."""
+"""`anydepth doctor`: checks the machine."""
 
 import json
 from dataclasses import asdict
@@ -10,9 +10,9 @@ from anydepth.cli.options import results
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look at this machine: versions, cores, which engines are there, what is slow and why."""
+    """Check this machine: versions, cores, available engines, and what is slow."""
     from anydepth.export.doctor import examine
 
     found = examine()
@@ -25,6 +25,6 @@ def doctor(
         width = max(map(len, rows))
         for name, value in rows.items():
             console.print(f"  {name:{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
-    console.print("[bold]advice[/bold]" if found.advice else "nothing is amiss")
+    console.print("[bold]advice[/bold]" if found.advice else "no problems found")
     for line in found.advice:
         console.print(f"  - {line}", markup=False, highlight=False, soft_wrap=True)

@@ -22,27 +22,27 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="One or more models that classify, NAME=PATH to name one. A folder of runs seed-1, seed-2, ... or "
-            "fold-1, fold-2, ... counts as one, with the mean and deviation over its models.",
+            help="One or more classifiers, as PATH or NAME=PATH. A folder of runs seed-1, seed-2, ... or fold-1, "
+            "fold-2, ... counts as one system, with mean and standard deviation.",
             show_default=False,
         ),
     ],
     test: Annotated[
         Path | None,
         typer.Option(
-            help="Lines of label, tab, text, or a .csv file with a header. A model trained on a fold is tested on the "
-            "texts that were left out of it instead.",
+            help="Lines of label, tab, text, or a .csv file with a header. A model of a cross-validation fold is "
+            "tested on its own held-out texts instead.",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for a report.  [default: the table alone]", show_default=False)
+        Path | None, typer.Option(help="Folder for a report.  [default: print the table only]", show_default=False)
     ] = None,
     static: Annotated[
         str | None,
         typer.Option(
             metavar="[NAME=]PATH",
-            help="The model that speed is compared with.  [default: the same weights with all words at full depth]",
+            help="Model to compare speed with.  [default: the same weights with all words at full depth]",
             show_default=False,
         ),
     ] = None,
@@ -51,32 +51,37 @@ def evaluate(
     special: SpecialOption = None,
     unseen: UnseenOption = None,
     scales: Annotated[
-        str | None, typer.Option(help="Also with all words deeper or shallower, such as 0.5,1,2.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Also evaluate with word depths scaled by these factors, such as 0.5,1,2.", show_default=False
+        ),
     ] = None,
     lambdas: Annotated[
         str | None,
-        typer.Option(help="Also at these prices of a layer, for depths from reconstruction.", show_default=False),
+        typer.Option(
+            help="Also evaluate with these layer penalties (word depths by reconstruction).", show_default=False
+        ),
     ] = None,
     exits: Annotated[
         str | None,
         typer.Option(
-            help="Also with whole texts that leave early, such as confidence:0.9,patience:2, for models trained at "
-            "several exits.",
+            help="Also evaluate with early exit, such as confidence:0.9,patience:2. For models trained with several "
+            "exits.",
             show_default=False,
         ),
     ] = None,
-    batch_sizes: Annotated[str, typer.Option(help="Texts together, when timed.")] = "1,16",
-    timed: Annotated[int, typer.Option(min=1, help="How many texts to time.")] = 200,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds over all models; the median counts.")] = 3,
+    batch_sizes: Annotated[str, typer.Option(help="Batch size for timing.")] = "1,16",
+    timed: Annotated[int, typer.Option(min=1, help="Number of texts to time.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds over all models; the median is reported.")] = 3,
     text_column: TextColumnName = "text",
     label_column: LabelColumnName = "label",
     record: Annotated[
-        bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
+        bool, typer.Option(help="Write the results to the depth menu and the model card of each model.")
     ] = True,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Measure how well, how deep and how fast texts are classified. With --out it leaves a report."""
+    """Measure accuracy, depth and speed of classifiers. With --out it writes a report."""
     import torch
 
     from anydepth.device import choose_device

@@ -23,14 +23,14 @@ def explain(
     model: ModelArgument,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts, each in quotes.  [default: the lines of standard input]", show_default=False),
+        typer.Argument(help="Texts, each in quotes.  [default: lines of standard input]", show_default=False),
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="MODEL", help="Another model, for comparison; may be repeated."),
+        typer.Option("--with", metavar="MODEL", help="Another model to compare with; may be repeated."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Also write a page, with a bar for each word.", show_default=False)
+        Path | None, typer.Option(help="Also write an HTML page, with a bar for each word.", show_default=False)
     ] = None,
     depth: DepthOption = None,
     scale: ScaleOption = None,
@@ -39,9 +39,9 @@ def explain(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Show how deep each word of a text goes, in colour, and what the text is found to be.
+    """Show the depth of each word of a text, in colour, and the predicted label.
 
-    With several models, scale and lambda are for those that have them, and --word-depths for MODEL.
+    With several models, --scale and --lambda apply to those with a depth per word, --word-depths to MODEL only.
     """
     from anydepth.evaluate.explain import depth_scale, explain_report, explain_sections
     from anydepth.evaluate.explain import explain as explain_one
@@ -116,4 +116,4 @@ def _write_page(path: Path, page: str) -> None:
 def _check_page(path: Path) -> None:
     """Before any work: whether the page may be written where it would go."""
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{path} is no name for a page: give one that ends in .html with --html")
+        raise UserError(f"{path} is not the name of an HTML file: give one that ends in .html with --html")

@@ -18,18 +18,18 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="ctranslate2, onnx, anydepth: a model folder, runtime: one file with every depth, for anydepth-run "
-            "and the runtime package, or web: a page that translates in the browser, with the model.",
+            help="ctranslate2; onnx; anydepth (a model folder); runtime (one file with every depth, for anydepth-run "
+            "and the runtime package); or web (a page that translates in the browser).",
             show_default=False,
             autocompletion=lambda: ["ctranslate2", "onnx", "anydepth", "runtime", "web"],
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for it; with --to runtime, a file.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Output folder; with --to runtime, a file.", show_default=False)],
     model: ModelOrBundled = None,
     depth: Annotated[
         str | None,
         typer.Option(
-            help="Such as 6-2; with --to anydepth also all.  [default: that of the model, by `info`]",
+            help="Depth, such as 6-2; with --to anydepth also all.  [default: the model's default depth]",
             show_default=False,
             autocompletion=complete_depths,
         ),
@@ -37,7 +37,7 @@ def export(
     default_depth: Annotated[
         str | None,
         typer.Option(
-            help="With --to anydepth --depth all: the depth that is taken where none is named.",
+            help="With --to anydepth --depth all: the default depth of the new model.",
             show_default=False,
             autocompletion=complete_depths,
         ),
@@ -45,25 +45,30 @@ def export(
     quantize: Annotated[
         str,
         typer.Option(
-            help="Compute type: float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, "
-            "float16 and bfloat16; for anydepth float16 and bfloat16, on disk only."
+            help="Compute type. float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, float16 and "
+            "bfloat16; for anydepth also float16 and bfloat16, as storage only."
         ),
     ] = "float32",
     source: Annotated[
         Path | None,
-        typer.Option(help="Sentences to check it with.  [default: those of the run or the model]", show_default=False),
+        typer.Option(
+            help="Sentences for the check.  [default: the model's sample, or the run's validation text]",
+            show_default=False,
+        ),
     ] = None,
-    reference: Annotated[Path | None, typer.Option(help="Their translations, for BLEU.", show_default=False)] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Reference translations, for BLEU.", show_default=False)
+    ] = None,
     sentences: Annotated[int, typer.Option(min=1, help="Maximum number of sentences.")] = 500,
     pair: Annotated[
-        str | None, typer.Option(help="Such as en-fr, of a model of several language pairs.", show_default=False)
+        str | None, typer.Option(help="Language pair, such as en-fr, of a multilingual model.", show_default=False)
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Take one depth out of a model, for CTranslate2, ONNX or anydepth, or write all of them to one file; and check it.
+    """Export one depth to CTranslate2, ONNX or anydepth, or all depths to one file, and check the result.
 
-    In float32 each translation of the sample must have the same tokens as the source model's, save where two were
-    as likely, or nothing is written. With other numbers the difference in BLEU is printed.
+    The check translates sample sentences. In float32 the tokens must be those of the source model, except at ties;
+    otherwise nothing is written. With another compute type the difference in BLEU is printed.
     """
     from anydepth.device import cores
     from anydepth.errors import UserError

@@ -21,9 +21,9 @@ SIDES = ("encoder", "decoder")
 
 def info(
     model: ModelOrBundled = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a model is: parameters, sizes, languages, layers and its depths with what was measured of them."""
+    """Describe a model: languages, layers, parameters, sizes, and quality and speed of every depth."""
     from anydepth.artifact.model import load_model
     from anydepth.evaluate.render import print_table
 
@@ -110,7 +110,7 @@ def _depths(facts: dict[str, Any]) -> "Table":
         "depth": lambda one: one["depth"],
         "layers": lambda one: _which_layers(one, facts),
         "parameters": lambda one: f"{one['parameters']:,}",
-        "MB": lambda one: _megabytes(one["bytes"]),
+        _size_title(facts): lambda one: _megabytes(one["bytes"]),
         "BLEU": lambda one: _figure(one["bleu"], 1),
         "chrF": lambda one: _figure(one["chrf"], 1),
         "ms/sentence": lambda one: _figure(one["seconds_per_sentence"], 1, 1000),
@@ -263,7 +263,7 @@ def _classifier_depths(facts: dict[str, Any]) -> "Table":
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "depth": lambda one: one["depth"],
         "parameters": lambda one: f"{one['parameters']:,}",
-        "MB": lambda one: _megabytes(one["bytes"]),
+        _size_title(facts): lambda one: _megabytes(one["bytes"]),
         "accuracy": lambda one: _figure(one["accuracy"], 2),
         "mean depth": lambda one: _figure(one["mean_depth"], 2),
         "ms/text": lambda one: _figure(one["seconds_per_text"], 2, 1000),
@@ -309,26 +309,46 @@ def _file(loaded: "LoadedModel") -> Path | None:
 
 
 def _sizes(loaded: "LoadedModel") -> dict[str, int | None]:
+    """In memory: as PyTorch has it, or the sections of a model file."""
+    from anydepth.artifact.folder import WEIGHTS
     from anydepth.artifact.model import FileWeights
+    from anydepth.engines.packed import NAME
 
     if isinstance(loaded.weights, FileWeights):
         file = loaded.weights.file
         in_memory = sum(place.size for place in file.places)
         return {"parameters": None, "bytes_in_memory": in_memory, "bytes_on_disk": file.path.stat().st_size}
     parameters, folder = list(loaded.model.parameters()), loaded.folder
+    files = {} if folder is None else {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     return {
         "parameters": sum(one.numel() for one in parameters),
         "bytes_in_memory": sum(one.numel() * one.element_size() for one in parameters),
-        "bytes_on_disk": 0 if folder is None else sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+        "bytes_on_disk": sum(files.values()),
+        "bytes_of_weights": sum(size for path, size in files.items() if path.name == WEIGHTS),
+        "bytes_packed": sum(size for path, size in files.items() if path.name == NAME),
     }
 
 
 def _size_rows(facts: dict[str, Any]) -> dict[str, str]:
     return {
         **({} if facts["parameters"] is None else {"parameters": f"{facts['parameters']:,}, each counted once"}),
-        "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB",
-        "in memory": f"{_megabytes(facts['bytes_in_memory'])} MB",
+        "on disk": f"{_megabytes(facts['bytes_on_disk'])} MB{_files(facts)}",
+        "in memory": f"{_megabytes(facts['bytes_in_memory'])} {_size_title(facts)}",
     }
+
+
+def _files(facts: dict[str, Any]) -> str:
+    """The large ones of a folder."""
+    if facts["parameters"] is None:
+        return ""
+    packed = facts["bytes_packed"]
+    copy = f", packed copy for the native engine {_megabytes(packed)} MB" if packed else ""
+    return f": weights {_megabytes(facts['bytes_of_weights'])} MB{copy}"
+
+
+def _size_title(facts: dict[str, Any]) -> str:
+    """A model file has the weights of the native engine, in int8; of a folder it is what PyTorch loads."""
+    return "MB in int8" if facts["parameters"] is None else "MB in float32"
 
 
 def _numbered(pattern: Iterable[int]) -> list[int]:

@@ -34,20 +34,24 @@ ModelOrBundled = Annotated[
     ),
 ]
 Source = Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)]
-Reference = Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)]
+Reference = Annotated[Path, typer.Option(help="Reference translations, line by line.", show_default=False)]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[float, typer.Option(help="GNMT length penalty.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Sentences decoded together.")]
-CutLong = Annotated[bool, typer.Option("--cut-long", help="Cut lines that are too long instead of refusing them.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Sentences per batch.")]
+CutLong = Annotated[
+    bool, typer.Option("--cut-long", help="Truncate lines that are too long instead of stopping with an error.")
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]", show_default=False)
 ]
-MaxLength = Annotated[int | None, typer.Option(min=1, help="Longest output in subwords.  [default: twice the source]")]
+MaxLength = Annotated[
+    int | None, typer.Option(min=1, help="Maximum output length in subwords.  [default: twice the source length + 10]")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 ScaleOption = Annotated[
     float | None,
     typer.Option(
-        help="Where each word has its own depth: make all deeper or shallower, such as 2 or 0.5.  "
+        help="With a depth per word: scale all depths by this factor, such as 2 (deeper) or 0.5 (shallower).  "
         "[default: as in training]",
         show_default=False,
     ),
@@ -56,21 +60,22 @@ Lambda = Annotated[
     float | None,
     typer.Option(
         "--lambda",
-        help="The price of a layer, of depths from reconstruction: larger is shallower.  [default: as in training]",
+        help="With word depths by reconstruction: penalty per layer; a larger one gives shallower words.  "
+        "[default: as in training]",
         show_default=False,
     ),
 ]
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="What runs the model: native (int8), ctranslate2, torch, or auto: the fastest that is here.",
+        help="Inference engine: native (int8), ctranslate2, torch, or auto (the fastest one available).",
         autocompletion=lambda: list(ENGINE_NAMES),
     ),
 ]
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: compute type, such as int8.  [default: that of the engine]",
+        help="With --engine ctranslate2: compute type, such as int8.  [default: the engine's own]",
         show_default=False,
     ),
 ]
@@ -78,43 +83,46 @@ Speculate = Annotated[
     bool,
     typer.Option(
         "--speculate",
-        help="With --engine native: the shallowest depth drafts, the asked one verifies; the same output, sooner. For "
-        "sentences that come one at a time: in larger batches it would not pay, and they run as without it.",
+        help="With --engine native: speculative decoding. The shallowest depth drafts, the chosen depth verifies; "
+        "the output is the same. It speeds up batch size 1 and is off in larger batches.",
     ),
 ]
 UseShortlist = Annotated[
     bool,
     typer.Option(
         "--shortlist",
-        help="Restrict the output layer to the lexical shortlist that `anydepth shortlist` built: faster.",
+        help="Restrict the output layer to the lexical shortlist made by `anydepth shortlist`. Faster.",
     ),
 ]
-Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median counts.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median is reported.")]
 To = Annotated[
     str | None,
-    typer.Option("--to", help="Language to translate into, of a model that has several.", show_default=False),
+    typer.Option("--to", help="Target language, of a multilingual model.", show_default=False),
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="Language of the source, of a model that has several.", show_default=False),
+    typer.Option("--from", help="Source language, of a multilingual model.", show_default=False),
 ]
 DepthsOption = Annotated[
     str | None,
-    typer.Option(help="Only these, such as 6-6,6-2, or of an encoder alone 6-0.  [default: all]", show_default=False),
+    typer.Option(
+        help="Only these depths, such as 6-6,6-2; for an encoder-only model 6-0.  [default: all]", show_default=False
+    ),
 ]
 RunnerName = Annotated[
     str,
-    typer.Option("--runner", help="Where to translate: here, or ray: on a cluster or the cores of this machine."),
+    typer.Option("--runner", help="Where to translate: here, or ray (a Ray cluster, or the cores of this machine)."),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
-        help="Of a Ray cluster, such as ray://head:10001, or auto.  [default: starts one here]", show_default=False
+        help="Address of a Ray cluster, such as ray://head:10001, or auto.  [default: start Ray on this machine]",
+        show_default=False,
     ),
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Of the Ray that is started here.  [default: one per core]", show_default=False),
+    typer.Option(min=1, help="Ray workers on this machine.  [default: one per core]", show_default=False),
 ]
 PIPED_WIDTH = 1000  # in a file or a pipe no table need be cut
 

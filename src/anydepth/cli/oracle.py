@@ -12,8 +12,8 @@ def oracle(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="One or more models. NAME=PATH names one, and NAME=PATH,PATH,... takes several together, such as a "
-            "model trained for each depth.",
+            help="One or more models, as PATH or NAME=PATH. NAME=PATH,PATH,... joins several, such as one model "
+            "trained per depth.",
             show_default=False,
         ),
     ],
@@ -32,7 +32,7 @@ def oracle(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
 ) -> None:
-    """Find which depth would have been best, sentence by sentence, and what it would be worth to know."""
+    """Find the best depth of each sentence by its reference: an upper bound for a depth selector."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.oracle import oracle as ask

@@ -10,16 +10,16 @@ from anydepth.cli.options import CutLong, DepthsOption, Device, From, ModelArgum
 
 def perplexity(
     model: ModelArgument,
-    text: Annotated[Path, typer.Option(help="Sentences that it was not trained on, one per line.", show_default=False)],
+    text: Annotated[Path, typer.Option(help="Held-out sentences, one per line.", show_default=False)],
     depths: DepthsOption = None,
-    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the subwords to hide.")] = 0.15,
-    seed: Annotated[int, typer.Option(min=0, help="Decides which ones.")] = 1,
+    masked: Annotated[float, typer.Option(min=0.01, max=0.99, help="Fraction of subwords to mask.")] = 0.15,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the mask.")] = 1,
     cut_long: CutLong = False,
     from_language: From = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Measure every depth of an encoder alone: how well it predicts subwords that are hidden from it."""
+    """Measure every depth of an encoder-only model: perplexity of masked subwords."""
     from anydepth.artifact.model import load_model
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.perplexity import perplexity_every_depth

@@ -15,16 +15,16 @@ def plot(
         list[str],
         typer.Argument(
             metavar="RUN",
-            help="The folders of one or more runs, also unfinished ones; NAME=RUN names one.",
+            help="Folders of one or more runs, finished or not; NAME=RUN names one.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the pictures.  [default: pictures in the first RUN]", show_default=False),
+        typer.Option(help="Folder for the plots.  [default: RUN/pictures of the first run]", show_default=False),
     ] = None,
 ) -> None:
-    """Draw what happened in training: gradients of each layer, gates, losses. Several runs stand side by side."""
+    """Plot training curves: gradients of each layer, gates, losses. Several runs are plotted side by side."""
     from anydepth.evaluate.figures import SERIES
     from anydepth.evaluate.render import write_report
     from anydepth.evaluate.training_report import MARK, STALE, training_report

@@ -4,7 +4,7 @@ import typer
 
 
 def schema() -> None:
-    """Print the JSON schema of recipes, with which an editor completes and checks their keys.
+    """Print the JSON schema of recipes, for completion and validation in an editor.
 
     A recipe names it in a comment: `# yaml-language-server: $schema=recipe.schema.json`
     """

@@ -36,36 +36,42 @@ class Kinds(StrEnum):
 def select(
     model: ModelArgument,
     source: Annotated[
-        Path, typer.Option(help="Source sentences, one per line; none the model was trained on.", show_default=False)
+        Path, typer.Option(help="Source sentences that the model was not trained on, one per line.", show_default=False)
     ],
     reference: Reference,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the work and the report.  [default: MODEL-select, beside it]", show_default=False
+            help="Folder for intermediate files and the report.  [default: MODEL-select, next to the model folder]",
+            show_default=False,
         ),
     ] = None,
     kind: Annotated[
         Kinds,
         typer.Option(
-            help="What to learn of each depth: likelihood of the references; values, the chrF to expect; labels, as in "
-            "the paper, whether it is best. all keeps the best of the three."
+            help="What the selector predicts for each depth: likelihood (of the references), values (chrF) or labels "
+            "(which depth is best, as in the paper). all trains the three and keeps the best."
         ),
     ] = Kinds.all,
     paper_size: Annotated[
         bool,
         typer.Option(
             "--paper-size",
-            help="Networks by labels as large as the paper's: 2, 4 or 8 layers with a feed-forward size of 2,048.",
+            help="With labels: networks of the paper's size, with 2, 4 or 8 layers and feed-forward size 2,048.",
         ),
     ] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind, for the standard error.")] = 3,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each kind.")] = 3,
-    dev_source: Annotated[Path | None, typer.Option(help="Sentences to fine-tune on.", show_default=False)] = None,
-    dev_reference: Annotated[Path | None, typer.Option(help="Their translations.", show_default=False)] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Hyperparameter settings to try for each kind.")] = 3,
+    dev_source: Annotated[
+        Path | None, typer.Option(help="Source sentences to fine-tune on.", show_default=False)
+    ] = None,
+    dev_reference: Annotated[
+        Path | None, typer.Option(help="Their reference translations.", show_default=False)
+    ] = None,
     beam: Beam = 1,
     sentences: Annotated[
-        int | None, typer.Option(min=1, help="Use a random sample of this size.  [default: all]", show_default=False)
+        int | None,
+        typer.Option(min=1, help="Use a random sample of this many sentences.  [default: all]", show_default=False),
     ] = None,
     batch_size: BatchSize = 32,
     runner: RunnerName = "here",
@@ -73,12 +79,12 @@ def select(
     workers: WorkersOption = None,
     device: Device = "auto",
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="Decides the split, the search and the networks.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**30, help="Random seed of split, search and networks.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
 ) -> None:
-    """Train the selector behind `translate --depth auto`, and report whether it is worth having.
+    """Train the selector of `translate --depth auto`, and compare it with fixed depths.
 
-    The same command again resumes where it stopped.
+    To resume, give the same command again.
     """
     if (dev_source is None) != (dev_reference is None):
         raise UserError("to fine-tune, give both --dev-source and --dev-reference")

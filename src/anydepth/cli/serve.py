@@ -23,17 +23,17 @@ from anydepth.errors import UserError
 
 def serve(
     model: ModelOrBundled = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8080,
     engine: EngineOption = "auto",
     quantize: Quantize = None,
     speculate: Speculate = False,
     shortlist: UseShortlist = False,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Batches that run at once, one per core.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Batches run in parallel, each on one core.")] = 1,
     depth: Annotated[
         str | None,
         typer.Option(
-            help="For requests that name none: such as 6-2, or auto.  [default: that of the model]",
+            help="Depth of requests that name none, such as 6-2, or auto.  [default: the model's default depth]",
             show_default=False,
             autocompletion=complete_depths,
         ),
@@ -41,33 +41,39 @@ def serve(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="In place of --depth: the best within this time per sentence, such as 20ms.", show_default=False
+            help="Instead of --depth: use the best depth within this time per sentence, such as 20ms.",
+            show_default=False,
         ),
     ] = None,
     beam: Beam = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences run together, at most.")] = 32,
-    char_limit: Annotated[int, typer.Option(min=1, help="Characters in a request, at most.")] = 20_000,
-    batch_limit: Annotated[int, typer.Option(min=1, help="Texts in a request, at most.")] = 200,
+    batch_size: Annotated[int, typer.Option(min=1, help="Maximum sentences per batch.")] = 32,
+    char_limit: Annotated[int, typer.Option(min=1, help="Maximum characters per request.")] = 20_000,
+    batch_limit: Annotated[int, typer.Option(min=1, help="Maximum texts per request.")] = 200,
     sentence_limit: Annotated[
-        int, typer.Option(min=1, help="Subwords of a sentence; a longer one is divided at commas or words.")
+        int,
+        typer.Option(min=1, help="Maximum subwords per sentence; a longer one is split at commas or between words."),
     ] = 128,
-    queue_limit: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then clients get 429.")] = 2000,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds until a request is given up.")] = 60,
+    queue_limit: Annotated[
+        int, typer.Option(min=1, help="Maximum sentences in the queue; beyond it clients get HTTP 429.")
+    ] = 2000,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Request timeout in seconds.")] = 60,
     api_keys: Annotated[
         Path | None,
-        typer.Option(help="A file with a key per line: only who knows one is served.", show_default=False),
+        typer.Option(
+            help="File with one API key per line. Requests without a valid key are refused.", show_default=False
+        ),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(help="Origin of another site whose pages may call it; may be repeated.", show_default=False),
+        typer.Option(help="Origin allowed to call the API from a browser (CORS); may be repeated.", show_default=False),
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     device: Device = "auto",
 ) -> None:
-    """Serve a model: a page to try it, and LibreTranslate's API, so that its clients work as they are.
+    """Serve a model over HTTP: a web page, and the API of LibreTranslate for existing clients.
 
-    The page is at `/`, the API's documentation at `/docs`, figures for Prometheus at `/metrics`. SIGTERM lets requests
-    that are under way finish.
+    The page is at `/`, the API documentation at `/docs`, metrics for Prometheus at `/metrics`. On SIGTERM, running
+    requests are finished first.
     """
     _check_installed()
     from anydepth.artifact.model import resolve

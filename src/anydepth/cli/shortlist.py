@@ -12,17 +12,17 @@ from anydepth.errors import UserError
 
 def shortlist(
     model: ModelArgument,
-    source: Annotated[Path, typer.Option(help="Source sentences of the training corpus.", show_default=False)],
-    target: Annotated[Path, typer.Option(help="Their translations, line by line.", show_default=False)],
-    per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Target subwords for each source subword.")] = 50,
-    always: Annotated[int, typer.Option(min=0, help="Frequent target subwords that are on every list.")] = 200,
+    source: Annotated[Path, typer.Option(help="Source side of the training corpus.", show_default=False)],
+    target: Annotated[Path, typer.Option(help="Target side, line by line.", show_default=False)],
+    per_token: Annotated[int, typer.Option(min=1, max=10_000, help="Target subwords per source subword.")] = 50,
+    always: Annotated[int, typer.Option(min=0, help="Most frequent target subwords, part of every shortlist.")] = 200,
     from_language: From = None,
     to_language: To = None,
 ) -> None:
     """Build a lexical shortlist from a parallel corpus, to speed up the output layer (`translate --shortlist`).
 
-    It comes from a word alignment of at most 20 million pairs of subwords, and is stored in the model folder.
-    `--speculate` takes its drafts from it, and `export --to ctranslate2` writes it as vmap.
+    It is computed from a word alignment of at most 20 million subword pairs and stored in the model folder.
+    Drafts of `--speculate` use it, and `export --to ctranslate2` writes it as vmap.
     """
     from anydepth.engines.shortlist import build_shortlist
     from anydepth.infer.translator import Translator

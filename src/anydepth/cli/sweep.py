@@ -13,8 +13,8 @@ def sweep(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="One or more models; several are compared cell by cell. NAME=PATH names one, and NAME=PATH,PATH,... "
-            "takes several together, such as a model trained for each depth.",
+            help="One or more models, as PATH or NAME=PATH; several are compared depth by depth. NAME=PATH,PATH,... "
+            "joins several, such as one model trained per depth.",
             show_default=False,
         ),
     ],
@@ -36,7 +36,7 @@ def sweep(
     samples: Annotated[int, typer.Option(min=1, help="Samples of the paired bootstrap between models.")] = 1000,
     cut_long: opt.CutLong = False,
     record: Annotated[
-        bool, typer.Option(help="Put the figures into the depth menu and the card of each model.")
+        bool, typer.Option(help="Write the results to the depth menu and the model card of each model.")
     ] = True,
     from_language: opt.From = None,
     to_language: opt.To = None,
@@ -45,7 +45,7 @@ def sweep(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
 ) -> None:
-    """Measure every depth: quality, time, size. Leaves a report, and the figures in the model's depth menu."""
+    """Measure quality, time and size of every depth. Writes a report, and the results to the model's depth menu."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.render import to_terminal, write_report

@@ -12,25 +12,27 @@ from anydepth.errors import UserError
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/quickstart.yaml.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder of the run; the model will be in OUT/model.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(help="Folder of the run; the model is written to OUT/model.", show_default=False)
+    ],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the recipe; may be repeated."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of models with different seeds: OUT/seed-1, seed-2, ...")
+        int, typer.Option(min=1, max=1000, help="Train this many models with different seeds: OUT/seed-1, seed-2, ...")
     ] = 1,
     folds: Annotated[
         int | None,
         typer.Option(
             min=2,
             max=100,
-            help="Cross-validation of labelled texts: a model for each part that is kept for testing, OUT/fold-1, ...",
+            help="Cross-validation on labelled texts: train one model per fold, OUT/fold-1, ...",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Train a model. The same command again resumes exactly where the run stopped, killed or not."""
+    """Train a model. To resume a stopped or killed run exactly, give the same command again."""
     from anydepth.config.reading import read_recipe
     from anydepth.training.run import train as carry_out
 

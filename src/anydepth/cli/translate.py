@@ -42,7 +42,8 @@ LARGE = 1_000_000  # bytes of input
 DepthOrAuto = Annotated[
     str | None,
     typer.Option(
-        help="Such as 6-2, or auto: by the model's selector, per sentence.  [default: that of the model, by `info`]",
+        help="Depth, such as 6-2, or auto: the model's selector chooses one per sentence.  [default: the model's "
+        "default depth]",
         show_default=False,
         autocompletion=complete_depths,
     ),
@@ -55,7 +56,7 @@ def translate(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Take the best depth within this time per sentence, such as 20ms or 50/s; with --depth auto, the best "
+            help="Use the best depth within this time per sentence, such as 20ms or 50/s. With --depth auto: the best "
             "trade-off of the selector.",
             show_default=False,
         ),
@@ -63,21 +64,24 @@ def translate(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="With --depth auto: the price of time, 0 for the best quality, larger for more speed; if it is by "
-            "labels, the probability below which it takes the deepest.  [default: the selector's]",
+            help="With --depth auto: trade-off between quality and speed; 0 is best quality, larger is faster. For a "
+            "selector trained on labels: minimum probability, below which the deepest depth runs.  [default: the "
+            "selector's own]",
             show_default=False,
         ),
     ] = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     beam: Beam = 1,
-    nbest: Annotated[int, typer.Option(min=1, help="Give the N best as `line ||| text ||| score`.")] = 1,
+    nbest: Annotated[int, typer.Option(min=1, help="Output the N best hypotheses, as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
     batch_size: BatchSize = 32,
     max_length: MaxLength = None,
-    max_source: Annotated[int | None, typer.Option(min=1, help="Longest source in subwords.")] = None,
+    max_source: Annotated[
+        int | None, typer.Option(min=1, help="Maximum source length in subwords.  [default: the model's limit]")
+    ] = None,
     cut_long: CutLong = False,
-    source_prefix: Annotated[str, typer.Option(help="Put this before every line.")] = "",
+    source_prefix: Annotated[str, typer.Option(help="Prefix added to every source line.")] = "",
     from_language: From = None,
     to_language: To = None,
     engine: EngineOption = "auto",
@@ -143,13 +147,25 @@ def _is_large(stream: BinaryIO) -> bool:
 
 
 def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:
-    for number, hypotheses in enumerate(translations):
-        for one in hypotheses:
-            line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
-            out.write(line.encode("utf-8") + b"\n")
-        if sys.stdin.isatty():
-            out.flush()
-    out.flush()
+    """All that come before an error are written, and the error says where to go on."""
+    done = 0
+    try:
+        for number, hypotheses in enumerate(translations):
+            for one in hypotheses:
+                line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
+                out.write(line.encode("utf-8") + b"\n")
+            done = number + 1
+            if sys.stdin.isatty():
+                out.flush()
+    except UserError as error:
+        if not done:
+            raise
+        raise UserError(
+            f"{error}; the lines before it are translated and written: fix the line, then translate the rest with "
+            f"`tail -n +{done + 1} FILE | anydepth translate ... >> OUT`"
+        ) from error
+    finally:
+        out.flush()
 
 
 def _choose_depth(

@@ -18,15 +18,15 @@ MANY_TEXTS = 10_000
 word_depths_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Work out how deep each word goes, for classification at a depth of its own for every word.",
+    help="Compute a depth for every word, for classification.",
 )
 
-TextColumnName = Annotated[str, typer.Option("--text-column", help="Column of the texts, of a CSV file.")]
-LabelColumnName = Annotated[str, typer.Option("--label-column", help="Column of the labels, of a CSV file.")]
+TextColumnName = Annotated[str, typer.Option("--text-column", help="Text column of a CSV file.")]
+LabelColumnName = Annotated[str, typer.Option("--label-column", help="Label column of a CSV file.")]
 Layers = Annotated[
-    int, typer.Option(min=1, max=1000, help="How many layers the deepest words go through.", show_default=False)
+    int, typer.Option(min=1, max=1000, help="Number of layers of the deepest words.", show_default=False)
 ]
-Out = Annotated[Path, typer.Option(help="The table, a JSON file; a picture goes beside it.")]
+Out = Annotated[Path, typer.Option(help="Output table, a JSON file; a plot is written next to it.")]
 
 
 @word_depths_app.callback()
@@ -39,8 +39,7 @@ def mi(
     train: Annotated[
         Path,
         typer.Option(
-            help="Labelled texts, those of training alone: lines of label, tab, text, or a .csv file with a header; "
-            "may be gzipped.",
+            help="Labelled training texts: lines of label, tab, text, or a .csv file with a header; may be gzipped.",
             show_default=False,
         ),
     ],
@@ -50,10 +49,12 @@ def mi(
     label_column: LabelColumnName = "label",
     shuffled: Annotated[
         bool,
-        typer.Option("--shuffled", help="Exchange the depths of words about as frequent: a control for experiments."),
+        typer.Option(
+            "--shuffled", help="Shuffle the depths among words of similar frequency: a control for experiments."
+        ),
     ] = False,
 ) -> None:
-    """From mutual information: the more a word tells of the label, the fewer layers it goes through."""
+    """Depths by mutual information with the label: the more informative a word, the fewer layers it gets."""
     from anydepth.data.corpus import read_labelled
     from anydepth.progress import progress_bar
     from anydepth.word_depths.mutual_information import count_words, make_depths, shuffle_depths
@@ -72,7 +73,7 @@ def reconstruction(
     train: Annotated[
         list[Path],
         typer.Option(
-            help="Texts to learn from, labelled as for `mi`, whose labels are not looked at; may be repeated.",
+            help="Training texts, labelled as for `mi`; the labels are ignored. May be repeated.",
             show_default=False,
         ),
     ],
@@ -80,52 +81,68 @@ def reconstruction(
     encoder: Annotated[
         Path | None,
         typer.Option(
-            help="A pre-trained encoder to start from, a folder or a name on the Hugging Face hub; or a model that "
-            "fills in from every layer, which is used as it is.  [default: from scratch]",
+            help="Pre-trained encoder to start from: a folder or a name on the Hugging Face hub. A model that already "
+            "predicts masked words from every layer is used as it is.  [default: train from scratch]",
             show_default=False,
         ),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Files have a text on each line and no labels.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="The files have one text per line and no labels.")] = False,
     layers: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Of an encoder from scratch.  [default: 6]", show_default=False),
+        typer.Option(
+            min=1, max=1000, help="Layers of an encoder trained from scratch.  [default: 6]", show_default=False
+        ),
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(min=100, max=250_000, help="Its subwords.  [default: 8000]", show_default=False),
+        typer.Option(
+            min=100,
+            max=250_000,
+            help="Vocabulary size of an encoder trained from scratch.  [default: 8000]",
+            show_default=False,
+        ),
     ] = None,
     lambda_: Annotated[
-        float, typer.Option("--lambda", min=0.0, max=100.0, help="What a word pays for each layer more, in nats.")
+        float,
+        typer.Option(
+            "--lambda", min=0.0, max=100.0, help="Penalty per layer, in nats; a larger one gives shallower words."
+        ),
     ] = 0.1,
     occurrences: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Texts whose words get a depth for each occurrence, as in the paper; may be repeated. The table is "
-            "for all other texts.",
+            help="Texts whose words get a depth per occurrence, as in the paper; may be repeated. All other texts use "
+            "the table.",
             show_default=False,
         ),
     ] = None,
     sample: Annotated[
-        int, typer.Option(min=1, help="Texts of which each word is hidden in turn for the table.")
+        int, typer.Option(min=1, help="Number of texts whose words are masked one by one to make the table.")
     ] = 2000,
     steps: Annotated[
-        int, typer.Option(min=1, help="Updates of the model that fills in; it is said if they were too few.")
+        int,
+        typer.Option(min=1, help="Training updates of the masked-word model. A warning says if there were too few."),
     ] = 2000,
-    learning_rate: Annotated[float, typer.Option(min=1e-8, help="Its peak learning rate.")] = 3e-4,
-    batch_tokens: Annotated[int, typer.Option(min=16, help="Subwords in one of its batches.")] = 1024,
+    learning_rate: Annotated[float, typer.Option(min=1e-8, help="Peak learning rate of the masked-word model.")] = 3e-4,
+    batch_tokens: Annotated[int, typer.Option(min=16, help="Subwords per batch.")] = 1024,
     max_tokens: Annotated[
-        int, typer.Option(min=2, help="Longer texts are cut, in subwords; as data.max_tokens of the recipe.")
+        int,
+        typer.Option(
+            min=2,
+            help="Maximum text length in subwords; longer texts are truncated. Should equal data.max_tokens of the "
+            "recipe.",
+        ),
     ] = 127,
     work: Annotated[
         Path | None,
-        typer.Option(help="Folder of its run, with which the same command goes on.  [default: OUT.run]"),
+        typer.Option(help="Folder of the training run, used to resume it.  [default: OUT.run]"),
     ] = None,
     text_column: TextColumnName = "text",
     label_column: LabelColumnName = "label",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """From reconstruction: a word that few layers suffice to tell from its context goes through few layers."""
+    """Depths by reconstruction: a word that few layers can predict from its context gets few layers."""
     from anydepth.data.corpus import read_labelled, read_lines
     from anydepth.word_depths.reconstruction import ReconstructionConfig, reconstruction_depths
 
@@ -160,14 +177,14 @@ def check_out(out: Path) -> None:
     from anydepth.word_depths.table import WordDepths
 
     if out.suffix.lower() == ".png":
-        raise UserError(f"{out} is where the picture would go: give the name of a .json file with --out")
+        raise UserError(f"{out} ends in .png, which is for the plot: give the name of a .json file with --out")
     if out.exists():
         try:
             WordDepths.load(out)
         except UserError as error:
-            raise UserError(f"{out} is there and holds something else: give another file with --out") from error
+            raise UserError(f"{out} exists and is not a table of word depths: give another file with --out") from error
     elif _picture_path(out).exists():
-        raise UserError(f"{_picture_path(out)} is there, where the picture would go: give another file with --out")
+        raise UserError(f"{_picture_path(out)} exists, where the plot would be written: give another file with --out")
 
 
 def _picture_path(out: Path) -> Path:

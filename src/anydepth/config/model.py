@@ -12,7 +12,7 @@ Activation = Literal["relu", "gelu", "gelu-tanh"]
 
 
 class ModelConfig(Section):
-    """A Transformer: encoder and decoder, or an encoder alone."""
+    """A Transformer: encoder and decoder, or encoder-only."""
 
     width: int = Field(256, ge=8, le=65_536, description="size of a state")
     heads: int = Field(4, ge=1, le=1024, description="attention heads")
@@ -22,7 +22,7 @@ class ModelConfig(Section):
         6,
         ge=0,
         le=1000,
-        description="layers of the full decoder; 0: an encoder alone, for classification or masked language modelling",
+        description="layers of the full decoder; 0: encoder-only, for classification or masked language modelling",
     )
     encoder_shared: Sharing = Field(
         "none",
@@ -55,7 +55,7 @@ class ModelConfig(Section):
     )
     head: Literal["plain", "transform"] = Field(
         "plain",
-        description="what an encoder alone predicts masked subwords from: its states, or as in BERT from one more "
+        description="what an encoder-only model predicts masked subwords from: its states, or as in BERT from one more "
         "dense layer with a norm",
     )
     halting: bool = Field(
@@ -92,13 +92,13 @@ class ModelConfig(Section):
         if self.norm == "post" and self.residual != "plain":
             raise ValueError(f"residual {self.residual} is for norms before the branches: leave norm at layer or none")
         if self.decoder_layers and self.head != "plain":
-            raise ValueError("head is for an encoder alone: leave it at plain")
+            raise ValueError("head is for encoder-only models: leave it at plain")
         return self
 
     @model_validator(mode="after")
     def _one_table_for_an_encoder_alone(self) -> "ModelConfig":
         if not self.decoder_layers and self.share_embeddings != "all":
-            raise ValueError("an encoder alone reads and writes the same subwords: leave share_embeddings at all")
+            raise ValueError("an encoder-only model reads and writes the same subwords: leave share_embeddings at all")
         return self
 
     @model_validator(mode="after")

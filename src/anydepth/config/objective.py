@@ -125,7 +125,7 @@ class LatentConfig(Section):
     beta: float = Field(
         1.0,
         ge=0,
-        description="what the gates' distance from the prior counts beside the mean loss of a token: the KL, summed "
+        description="weight of the KL from the gates to the prior, added to the mean loss per token; the KL is summed "
         "over layers (Eq. 4); 1 as in the paper holds gates near the prior, 0.004 lets those of 24 layers decide",
     )
     encoder_target: int | None = Field(None, ge=1, description="K, the layers that the encoder should come to use")
@@ -203,7 +203,9 @@ class HaltingConfig(Section):
     """
 
     name: Literal["halting"]
-    unit: float = Field(1.0, ge=0, description="what the loss of the unit counts, beside the mean loss of all exits")
+    unit: float = Field(
+        1.0, ge=0, description="weight of the loss of the halting unit, added to the mean loss of all exits"
+    )
     confidence: float = Field(
         0.9,
         ge=0,

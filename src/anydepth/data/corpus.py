@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 
+SAMPLE_FILE = "sample.tsv"  # in a model folder: source, tab, reference
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 # C0 and C1 controls (tab and line ends among them) and the two Unicode line separators.
@@ -35,7 +36,10 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not valid UTF-8; convert the file to UTF-8") from error
+            raise UserError(
+                f"{name}, line {number}: not valid UTF-8; convert the file to UTF-8, or drop the invalid bytes with "
+                "`iconv -c -f utf-8 -t utf-8`"
+            ) from error
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
         yield line.removesuffix("\n").removesuffix("\r")
@@ -96,7 +100,7 @@ def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pa
         if len(cells) < needed:
             raise UserError(
                 f"{path}, line {number}: {len(cells)} columns split by tabs where {needed} are needed; "
-                "mend the line or set source_column and target_column"
+                "fix the line or set source_column and target_column"
             )
         yield cells[source_column - 1], cells[target_column - 1]
 
@@ -175,7 +179,7 @@ def _read_csv(path: Path, text_column: str, label_column: str) -> Iterator[tuple
             empty = False
             yield row[text], _checked_label(row[label], path, rows.line_num)
     except csv.Error as error:
-        raise UserError(f"{path}, line {rows.line_num}: this is not CSV ({error}); mend its quotes") from error
+        raise UserError(f"{path}, line {rows.line_num}: this is not CSV ({error}); fix its quotes") from error
     if empty:
         raise UserError(f"{path} has no rows below its header: give a file with texts and labels")
 

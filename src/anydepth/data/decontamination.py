@@ -19,8 +19,8 @@ def decontaminate(parts: Sequence[PairCorpus], keep_out: Sequence[Path], folder:
         _drop_held_out(part, held_out, folder)
         if part.train_counts.kept == 0:
             raise UserError(
-                f"all of the {part.training_corpus} is text to be kept out, or to validate this or another pair with: "
-                "give other files as valid, or as data.keep_out"
+                f"decontamination removed all of the {part.training_corpus}: it has no text besides the validation "
+                "text and data.keep_out; give other files as valid, or as data.keep_out"
             )
 
 

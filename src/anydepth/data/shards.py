@@ -209,7 +209,7 @@ class PairEncoder:
         if unknown is not None:
             raise UserError(
                 f"the label {unknown!r} of the validation corpus does not occur in the training corpus, which has "
-                f"{', '.join(self.labels[:20])}: mend one of them"
+                f"{', '.join(self.labels[:20])}: fix one of them"
             )
         return [numbers[text] for text in texts]
 
@@ -268,7 +268,7 @@ def _encode_shards(shards: Sequence[Shard], encoding: PairEncoder) -> Iterator[C
             yield from pool.map(_encode_in_process, shards)
         except BrokenProcessPool as error:
             raise UserError(
-                "a process that made tokens was killed, perhaps for want of memory: give the same command again"
+                "a tokenizer process was killed, perhaps because memory ran out: give the same command again"
             ) from error
 
 

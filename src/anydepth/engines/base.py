@@ -120,8 +120,8 @@ class ExitRule:
         if kind == "patience" and value >= 2 and value == int(value):
             return cls(kind, value)
         raise UserError(
-            f"{text!r} is no rule for an early exit: write confidence:0.9, a probability between 0 and 1, or "
-            "patience:2, a number of exits from 2 on"
+            f"{text!r} is not an early-exit rule: write confidence:0.9 (a probability between 0 and 1) or patience:2 "
+            "(a number of exits, at least 2)"
         )
 
 
@@ -145,7 +145,7 @@ class ClassifierEngine(AnyEngine, Protocol):
 def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
     """Refuse, with the reason, what CTranslate2 and ONNX have no place for."""
     if config.decoder_layers == 0:
-        raise UserError(f'{to} takes models that translate; this one is an encoder alone: use engine="torch"')
+        raise UserError(f'{to} takes models that translate; this one is encoder-only: use engine="torch"')
     if sub.by_word:
         raise UserError(
             f"at depth {sub.name} each word has its own depth, which {to} cannot run: take another depth, or torch"
@@ -159,7 +159,7 @@ def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
 def check_native(config: ModelConfig, sub: SubNetwork | None = None) -> None:
     """Refuse, with the reason, what only torch can run."""
     if config.decoder_layers == 0:
-        raise UserError("the native engine is for models that translate; this one is an encoder alone: use torch")
+        raise UserError("the native engine is for models that translate; this one is encoder-only: use torch")
     if config.halting:
         raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
     if config.ffn > MOST_FFN:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from anydepth.artifact.model import FileWeights, LoadedModel
+from anydepth.artifact.model import FileWeights, LoadedModel, StoredWeights
 from anydepth.artifact.model_file import ModelFile
 from anydepth.engines.base import check_native
 from anydepth.engines.native import NativeModel
@@ -20,7 +20,7 @@ from anydepth.files import file_sha256, write_atomically
 
 log = logging.getLogger(__name__)
 NAME, SHORTLIST = "packed.anydepth", "shortlist.safetensors"
-PACKING = 2  # of native_format.py: a higher number where the same weights are packed to other bytes
+PACKING = 3  # a higher number where the same weights are packed to other bytes, or the header has something new
 
 
 def native_model(loaded: LoadedModel) -> NativeModel:
@@ -28,14 +28,18 @@ def native_model(loaded: LoadedModel) -> NativeModel:
     check_native(loaded.config)
     if isinstance(loaded.weights, FileWeights):
         return NativeModel(loaded.weights.file.path)
-    if loaded.folder is None or loaded.checksum is None:
+    if loaded.folder is None or loaded.checksum is None or not isinstance(loaded.weights, StoredWeights):
         return NativeModel(_pack(loaded))
     made_of = _made_of(loaded.folder, loaded.checksum)
     for path in _places(loaded.folder, loaded.checksum):
-        if _fits(path, made_of):
+        header = _header(path)
+        if header.get("made_of") == made_of:
             with suppress(UserError):  # it is damaged
-                return NativeModel(path)
-    data = _pack(loaded, {"made_of": made_of})
+                native = NativeModel(path)
+                loaded.weights.fingerprints |= header.get("fingerprints", {})
+                return native
+    fingerprints = {loaded.text_parts: loaded.fingerprint}  # kept, because to compute it takes PyTorch
+    data = _pack(loaded, {"made_of": made_of, "fingerprints": fingerprints})
     for path in _places(loaded.folder, loaded.checksum):
         with suppress(OSError):
             write_atomically(path, data)
@@ -64,8 +68,9 @@ def _made_of(folder: Path, checksum: str) -> dict[str, Any]:
     return {"packing": PACKING, "weights": checksum, **lists}
 
 
-def _fits(path: Path, made_of: dict[str, Any]) -> bool:
+def _header(path: Path) -> dict[str, Any]:
+    """Empty if there is no such file, or a damaged one."""
     try:
-        return path.is_file() and ModelFile.open(path).header.get("made_of") == made_of
+        return ModelFile.open(path).header if path.is_file() else {}
     except (UserError, OSError):
-        return False
+        return {}

@@ -63,7 +63,7 @@ def calibrate(
         plan.carry_out(options.repeats, advance)
     conditions = CalibrationConditions(
         machine=machine_key(),
-        device=str(next(translator.model.parameters()).device),
+        device=translator.device,
         threads=translator.engine.threads,
         beam=options.beam,
         length_penalty=options.length_penalty,

@@ -83,7 +83,7 @@ class EveryDepth:
     def save(self, folder: Path) -> None:
         """Write the folder in one step. A folder of something else is not replaced."""
         if folder.exists() and not (folder / TABLE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f"{folder} is there and holds something else: give another folder")
+            raise UserError(f"{folder} exists and is not a folder of translations: give another folder")
         with atomic_folder(folder) as temporary:
             arrays = {"chrf_nk": torch.tensor(self.chrf_nk), "bleu_nks": torch.tensor(self.bleu_nks)}
             if self.likelihood_nk is not None:

@@ -57,7 +57,7 @@ def perplexity_every_depth(
     """How many subwords were hidden, the same ones for every depth, and what each depth made of them."""
     model, menu = loaded.model, loaded.menu
     if model.config.decoder_layers:
-        raise UserError("this model translates: perplexity is of encoders alone; measure it with `anydepth sweep`")
+        raise UserError("this model translates, and perplexity is for encoder-only models: use `anydepth sweep`")
     names = menu.names if depths is None else [menu[name].name for name in depths]
     batches = list(masked_batches(loaded.tokenizer, _rows(loaded, texts, cut_long), masked, seed))
     batches = [batch.to(model.output.weight.device) for batch in batches]

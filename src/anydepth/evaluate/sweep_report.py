@@ -1,4 +1,4 @@
-"""What to show of a sweep: the trades between quality and time, every measurement, examples, models compared."""
+"""What to show of a sweep: the trade-off of quality and time, every measurement, examples, models compared."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -339,7 +339,7 @@ def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
         series,
         "time per sentence in ms",
         "BLEU",
-        title="Each point a depth, the best trades joined",
+        title="Depths, with the Pareto front as a line",
         then=lambda canvas, axes: name_points(canvas, axes, shown, points),
     )
     return rp.Figure("quality-time", "BLEU against time per sentence, a point for each depth", draw, size=(5.6, 4.2))

@@ -18,6 +18,7 @@ from anydepth.artifact import bundled_model
 from anydepth.device import cores, processor
 from anydepth.engines.native import kernels
 from anydepth.errors import UserError
+from anydepth.evaluate.experiment import OtherLoad
 from anydepth.export import EXTRAS
 
 SIZE, ROUNDS = 384, 5
@@ -35,9 +36,10 @@ class Findings:
 
 
 def examine() -> Findings:
-    found = Findings()
+    found, load = Findings(), OtherLoad()
     for part in (_software, _machine, _engines, _arithmetic, _bundled):
         part(found)
+    found.advice += advice_on_load(other_load(load))
     return found
 
 
@@ -68,14 +70,26 @@ def _machine(found: Findings) -> None:
             f"the container is limited to {quota:g} cores but sees {usable}: use --threads {max(1, int(quota))}"
         )
     found.facts["machine"] = facts
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if busy > BUSY:
-        found.advice.append(
-            f"other programs keep about {busy:.1f} cores busy: times measured now (sweep, calibrate) are unreliable"
-        )
     free = shutil.disk_usage(Path.cwd()).free
     if free < LITTLE_DISK:
         found.advice.append(f"{free / 1e9:.1f} GB of disk are free: a training run may need more")
+
+
+def other_load(load: OtherLoad) -> float:
+    """In cores. The load average, where nothing better is known, counts processes that wait, too."""
+    measured = load.cores()
+    if measured is None and hasattr(os, "getloadavg"):
+        measured = os.getloadavg()[0]
+    return min(measured or 0.0, os.cpu_count() or 1)
+
+
+def advice_on_load(busy: float) -> list[str]:
+    if busy <= BUSY:
+        return []
+    there = os.cpu_count() or 1
+    return [
+        f"other programs use about {busy:.1f} of {there} cores: times measured now (sweep, calibrate) are unreliable"
+    ]
 
 
 def _gpus() -> str:

@@ -19,11 +19,12 @@ from anydepth import __version__
 from anydepth.artifact.folder import read_config
 from anydepth.artifact.model import ModelContent, save
 from anydepth.data import Tokenizer
+from anydepth.data.corpus import SAMPLE_FILE
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.engines.shortlist import VMAP, Shortlist
 from anydepth.errors import UserError
 from anydepth.evaluate.metrics import score
-from anydepth.export.sample import SAMPLE_FILE, SampleText
+from anydepth.export.sample import SampleText
 from anydepth.files import atomic_folder
 from anydepth.infer.options import HypothesesKeywords
 from anydepth.infer.translator import Hypothesis, Translator

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anydepth.data import Tokenizer
-from anydepth.data.corpus import read_lines
+from anydepth.data.corpus import SAMPLE_FILE, read_lines
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
-SAMPLE_FILE = "sample.tsv"  # in a model folder: source, tab, reference
 RANDOM_LENGTHS = range(3, 28)
 
 

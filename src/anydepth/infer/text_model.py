@@ -22,7 +22,7 @@ class TooLongError(UserError):
     def __init__(self, number: int, length: int, limit: int) -> None:
         super().__init__(
             f"line {number:,} has {length:,} subwords, the limit is {limit:,}: "
-            "split it into sentences, or have long lines cut with cut_long=True"
+            "split it into sentences, or cut long lines with cut_long=True"
         )
         self.number, self.length, self.limit = number, length, limit
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from anydepth.data.corpus import SAMPLE_FILE
 from anydepth.depth import DepthMenu
+from anydepth.device import has_gpu
 from anydepth.errors import UserError
 from anydepth.selectors.calibration import (
     Calibration,
@@ -42,7 +42,7 @@ def parse_budget(text: str) -> float:
     value, unit = float(read[1]), read[2].lower()
     seconds = value / 1000 if unit == "ms" else value if unit == "s" else 1 / value if value else 0.0
     if not 0 < seconds < math.inf:
-        raise UserError(f"a budget of {text.strip()} is no time at all: give more than 0, such as 20ms or 50/s")
+        raise UserError(f"a budget of {text.strip()} is not a positive time: give more than 0, such as 20ms or 50/s")
     return seconds
 
 
@@ -133,6 +133,8 @@ class AutoWithinBudget:
         self._last_threshold: float | None = None
 
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        import numpy as np  # the selector needs it, a budget alone does not
+
         scores_nk = self.selector.scores(sources)
         lengths_n = np.array([len(source) for source in sources])
         for point in self._by_quality:
@@ -172,24 +174,24 @@ def within_budget(
     command = _command(translator, beam, batch_size) + _other_conditions(translator)
     swept = [entry for entry in translator.menu if "seconds_per_sentence" in entry.cost and "bleu" in entry.quality]
     if not swept:
-        raise UserError(f"no depth of this model has been timed here, so no budget can be kept: run {command}")
+        raise UserError(f"a budget needs the time of each depth, and none has been measured yet: run {command}")
     on = translator.menu.measured_on
     if (on.get("batch_size", batch_size) == 1) != (batch_size == 1):
         raise UserError(
-            f"the times of this model's sweep are of batches of {on['batch_size']}, which do not apply to batches of "
-            f"{batch_size}: run {command}"
+            f"a budget needs times for batches of {batch_size}, and this model was timed in batches of "
+            f"{on['batch_size']}: run {command}"
         )
     swept_on = str(on.get("engine", "torch"))
     # PyTorch is the slowest on a CPU: other engines stay within its times.
     bound = swept_on == "torch" and str(on.get("device", "cpu")) == translator.device == "cpu"
     if swept_on != engine and not bound:
         raise UserError(
-            f"the times of this model's sweep were measured on {swept_on} and do not apply to {engine}: run {command}"
+            f"a budget needs times of the engine {engine}, and this model was timed on {swept_on}: run {command}"
         )
-    slower = f", and {engine} is faster: a deeper one may fit as well" if swept_on != engine else ""
+    slower = f", and {engine} is faster, so a deeper one may fit" if swept_on != engine else ""
     log.info(
-        f"the times are those of a sweep{_conditions_of_sweep(on)}, perhaps elsewhere{slower}; "
-        f"for exact ones run {command}"
+        f"the budget uses the times of a sweep{_conditions_of_sweep(on)}, perhaps on another machine{slower}; "
+        f"to measure this machine run {command}"
     )
     return BudgetSelector(
         {entry.name: LengthCost(entry.cost["seconds_per_sentence"], 0.0) for entry in swept},
@@ -203,8 +205,8 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
     calibrated = calibration.conditions.batch_size
     if batch_size > 1 and not calibrated / 2 <= batch_size <= 2 * calibrated:
         log.info(
-            f"the calibration is of batches of {calibrated}, not {batch_size}, so the time is an estimate: "
-            f"`anydepth calibrate --batch-size {batch_size}` makes it exact"
+            f"the calibration was measured with batches of {calibrated}, not {batch_size}, so the time is an estimate; "
+            f"for an exact one run `anydepth calibrate` with --batch-size {batch_size}"
         )
     known = [name for name in menu.names if name in calibration.depths]
     costs = calibration.costs(batch_size)
@@ -219,10 +221,10 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
 
 def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
     """How to calibrate for these conditions."""
-    import torch  # to ask for a GPU
-
     model = "MODEL" if translator.folder is None else shlex.quote(str(translator.folder))
-    command = f"anydepth calibrate {model} --source FILE --reference FILE --threads {translator.engine.threads}"
+    has_sample = translator.folder is not None and (translator.folder / SAMPLE_FILE).is_file()
+    texts = "" if has_sample else " --source FILE --reference FILE"
+    command = f"anydepth calibrate {model}{texts} --threads {translator.engine.threads}"
     if translator.pair is not None:
         command += " --from {} --to {}".format(*map(shlex.quote, translator.languages))
     if beam != 1:
@@ -231,7 +233,7 @@ def _command(translator: TimedModel, beam: int, batch_size: int) -> str:
         command += f" --batch-size {batch_size}"
     engine, _, quantization = translator.engine.name.partition(" ")
     command += f" --engine {engine}" + (f" --quantize {quantization}" if quantization else "")
-    if translator.device == "cpu" and torch.cuda.is_available():
+    if translator.device == "cpu" and has_gpu():
         command += " --device cpu"
     return f"`{command}`"
 
@@ -242,7 +244,7 @@ def _other_conditions(translator: TimedModel) -> str:
     if there is None:
         return ""
     of = f"beam {there.beam}, {there.threads} threads, {there.device}, {there.engine}"
-    return f" (what was calibrated here is {of})"
+    return f" (calibrated on this machine: {of})"
 
 
 def _conditions_of_sweep(on: dict[str, object]) -> str:

@@ -16,10 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
 
@@ -27,6 +25,10 @@ from anydepth.depth import DepthMenu
 from anydepth.device import processor
 from anydepth.errors import UserError
 from anydepth.files import write_atomically
+
+if TYPE_CHECKING:  # a budget is kept without it
+    import numpy as np
+    from numpy.typing import NDArray
 
 FORMAT = 1
 NAME = "calibration.json"
@@ -64,6 +66,8 @@ class LengthCost:
         """
         if not lengths or len(lengths) != len(seconds):
             raise UserError("a cost needs as many times as sentences, and at least one")
+        import numpy as np
+
         x, y = np.asarray(lengths, dtype=float), np.asarray(seconds, dtype=float)
         spread = float(((x - x.mean()) ** 2).sum())
         slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread else 0.0
@@ -83,6 +87,8 @@ def by_layers(
     """
     if len(costs) < FEWEST_DEPTHS:
         return dict(costs)
+    import numpy as np
+
     parts_k3 = np.array([[1.0, *layers[name]] for name in costs])
     mean_k = np.array([cost.at(mean_length) for cost in costs.values()])
     slope_k = np.array([cost.per_token for cost in costs.values()])
@@ -93,9 +99,11 @@ def by_layers(
 
 
 def _fitted(
-    parts_k3: NDArray[np.float64], value_k: NDArray[np.float64], weight_k: NDArray[np.float64]
-) -> NDArray[np.float64]:
+    parts_k3: "NDArray[np.float64]", value_k: "NDArray[np.float64]", weight_k: "NDArray[np.float64]"
+) -> "NDArray[np.float64]":
     """Weighted least squares without negative parts."""
+    import numpy as np
+
     used = list(range(parts_k3.shape[1]))
     while True:
         part_of = np.linalg.lstsq(parts_k3[:, used] * weight_k[:, None], value_k * weight_k, rcond=None)[0]
@@ -140,6 +148,8 @@ def typical_seconds(passes: Sequence[Sequence[float]]) -> list[float]:
 
     Medians alone would leave out every interruption, although a user waits for the usual number of them.
     """
+    import numpy as np
+
     medians = np.median(np.asarray(passes, dtype=float), axis=0)
     mean = float(np.median([np.mean(times) for times in passes]))
     return [float(value) for value in medians * (mean / medians.mean())]

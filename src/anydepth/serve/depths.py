@@ -69,7 +69,7 @@ class DepthChooser:
     def _choose_within(self, budget: float, texts: Sequence[str]) -> list[str]:
         if not self.quality:
             raise UserError(
-                "the depths of this model have not been measured, so that no budget can be kept: run `anydepth sweep`"
+                "a budget needs quality and time of each depth, and none has been measured: run `anydepth sweep`"
             )
         costs = {name: self.costs.costs[name] for name in self.quality}
         lengths = [len(source) for source in self._encode(texts)]

@@ -42,7 +42,7 @@ class ModelSource:
 
             return Classifier(loaded)
         if loaded.kind == "encoder":
-            raise UserError("this model is an encoder alone, for masked words: there is nothing to serve")
+            raise UserError("this is an encoder-only model (masked language model): there is nothing to serve")
         options = EngineOptions(workers, self.quantization, self.speculate, self.shortlist)
         return Translator(loaded, make_engine(loaded, self.engine, options))
 

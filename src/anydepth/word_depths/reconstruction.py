@@ -113,7 +113,7 @@ def _load_filler(settings: ReconstructionConfig) -> artifact.LoadedModel | None:
     if there.kind == "classifier":
         return None
     if there.kind == "translator":
-        raise UserError(f"{settings.encoder} translates: give an encoder alone, or none to start from scratch")
+        raise UserError(f"{settings.encoder} translates: give an encoder-only model, or none to train from scratch")
     exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
     if there.tokenizer.symbol_id(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
         return None
