@@ -96,6 +96,7 @@ struct Kernels {
   float (*dot)(const float* a, const float* b, int n);
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
+  float (*minimum)(const float* x, int n);
   int (*argmax)(const float* x, int n);
   int (*next_above)(const float* x, int from, int n, float threshold);  // n if there is none
 };

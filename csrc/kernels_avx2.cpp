@@ -142,7 +142,7 @@ namespace anydepth {
 
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
   static const bool runs = cpu_features().avx2;
   return runs ? &kernels : nullptr;
 }

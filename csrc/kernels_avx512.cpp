@@ -221,7 +221,7 @@ namespace anydepth {
 
 const Kernels* avx512_kernels() {
   static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
   static const bool runs = cpu_features().avx512_vnni;
   return runs ? &kernels : nullptr;
 }

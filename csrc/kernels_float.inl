@@ -20,7 +20,8 @@ static void quantize(const float* x, int n, int8_t* q, float* scale, float* zero
   const float inverse = sane && span > 1e-30f ? 254.0f / span : 0.0f;
   V::F total = V::zero();
   for (i = 0; i < whole; i += V::W) {
-    const V::F value = V::round(V::mul(V::sub(V::load(x + i), V::set(*zero_point)), V::set(inverse)));
+    V::F value = V::round(V::mul(V::sub(V::load(x + i), V::set(*zero_point)), V::set(inverse)));
+    value = V::max(V::set(-127.0f), V::min(V::set(127.0f), value));  // so that the sum is that of what is stored
     total = V::add(total, value);
     V::store_int8(q + i, value);
   }
@@ -106,6 +107,15 @@ static float maximum(const float* x, int n) {
   for (; i + V::W <= n; i += V::W) most = V::max(most, V::load(x + i));
   float found = V::maximum(most);
   for (; i < n; ++i) found = x[i] > found ? x[i] : found;
+  return found;
+}
+
+static float minimum(const float* x, int n) {
+  V::F least = V::set(3.0e38f);
+  int i = 0;
+  for (; i + V::W <= n; i += V::W) least = V::min(least, V::load(x + i));
+  float found = -V::maximum(V::sub(V::zero(), least));
+  for (; i < n; ++i) found = x[i] < found ? x[i] : found;
   return found;
 }
 

@@ -121,7 +121,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* wasm_kernels() {
   static const Kernels kernels = {"wasm", 0.5f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, argmax, next_above};
+                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
   return &kernels;
 }
 

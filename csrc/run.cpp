@@ -8,8 +8,9 @@ namespace anydepth {
 namespace {
 
 constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
-constexpr float CLOSE = 0.5f;    // to the best logit, a few times the error of int8: these are computed again in float
-constexpr int MOST_RESCORED = 32;
+constexpr float CLOSE = 0.02f;   // to the best logit, of the range of all: a few times the error of int8; these are
+                                 // computed again in float
+constexpr size_t MOST_RESCORED = 32;
 constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
 constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
@@ -260,14 +261,20 @@ const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
   const int from = outputs.first(), n = outputs.count();
   for (int r = 0; r < count; ++r) {
     float* row = out + r * outputs.stride();
-    const float threshold = row[from + kernels_.argmax(row + from, n - from)] - CLOSE;
-    int rescored = 0;
-    for (int i = kernels_.next_above(row, from, n, threshold); i < n && rescored < MOST_RESCORED;
-         i = kernels_.next_above(row, i + 1, n, threshold)) {
-      float* weights = output_row_.get(width_);
+    const float most = row[from + kernels_.argmax(row + from, n - from)];
+    const float threshold = most - CLOSE * (most - kernels_.minimum(row + from, n - from));
+    close_.clear();
+    for (int i = kernels_.next_above(row, from, n, threshold); i < n; i = kernels_.next_above(row, i + 1, n, threshold))
+      close_.push_back(i);
+    if (close_.size() > MOST_RESCORED) {
+      const auto better = [row](int a, int b) { return row[a] > row[b]; };
+      std::nth_element(close_.begin(), close_.begin() + MOST_RESCORED, close_.end(), better);
+      close_.resize(MOST_RESCORED);
+    }
+    float* weights = output_row_.get(width_);
+    for (const int i : close_) {
       model_.output_row(outputs.token(i), weights);
-      row[i] = kernels_.dot(features + r * width_, weights, model_.width);
-      ++rescored;
+      row[i] = kernels_.dot(features + r * width_, weights, model_.width) + outputs.matrix().bias[i];
     }
   }
   return out;

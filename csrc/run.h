@@ -123,7 +123,7 @@ class Runner {
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
   std::vector<const float*> key_value_;
-  std::vector<int> active_rows_;
+  std::vector<int> active_rows_, close_;
 };
 
 }  // namespace anydepth
