@@ -185,7 +185,7 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
     if (texts[i].size() > LONGEST_TEXT)
       throw TooLong("text " + std::to_string(i + 1) + " has more than 64 MiB: split it into sentences");
     if (!is_utf8(texts[i])) throw Error("text " + std::to_string(i + 1) + " is not valid UTF-8");
-    std::vector<int32_t> ids = splitter.encode(texts[i]);
+    std::vector<int32_t> ids = splitter.encode(texts[i], request.search.stop);
     if (ids.size() > longest) {
       if (!request.cut_long)
         throw TooLong("text " + std::to_string(i + 1) + " has " + std::to_string(ids.size()) +
