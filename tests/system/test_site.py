@@ -252,11 +252,13 @@ def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_
       new MutationObserver(note).observe(document.getElementById('ran'), { childList: true });
     }"""
     page.evaluate(ran)
+    assert " ms" not in page.text_content("#slider-value")  # nothing has run on this device
     page.locator("#text").press_sequentially("le chat dort.", delay=20)
     expect_start(page, "#ran", "depth 2-2: ")
     seen = page.evaluate("() => window.ran")
     assert seen[0] == "depth 1-1"
     assert seen[-1] == "depth 2-2"
+    assert " ms a sentence" in page.text_content("#slider-value")
 
 
 def test_paragraphs_and_long_texts(site, open_page):
@@ -315,6 +317,7 @@ def test_on_a_phone(site, open_page, scheme):
     page.fill("#text", "le chat dort et un chien mange ici. " * 5)
     page.wait_for_function("() => document.getElementById('output').textContent.length > 20")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert page.is_hidden("#examples")  # the translation is where they were
     back = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert back == {"light": "rgb(246, 247, 249)", "dark": "rgb(17, 22, 28)"}[scheme]
 

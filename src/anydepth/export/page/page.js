@@ -393,7 +393,8 @@ function show_slider() {
 
 function show_figures() {
   const one = state.pair.depths.find(other => other.name === state.depth);
-  const time = one && shown_ms(one);
+  const isMeasured = !in_tab() || state.tab.ran.expected > 0;  // the model's own figures are those of another machine
+  const time = one && isMeasured ? shown_ms(one) : null;
   const figures = !one ? [state.depth] : [`depth ${one.name}`, one.bleu != null ? `${one.bleu.toFixed(1)} BLEU` : "", time != null ? `about ${ms(time)} ms a sentence` : ""];
   $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence` : figures.filter(part => part).join(" · ");
   $("depth-slider").setAttribute("aria-valuetext", $("slider-value").textContent);
@@ -585,7 +586,7 @@ function set_up_pair(name) {
   $("output-title").textContent = called(state.pair.target);
   $("text").lang = state.pair.source;
   $("output").lang = state.pair.target;
-  $("examples").replaceChildren(...state.pair.examples.slice(0, 3).map(text => element("button", { onclick: () => { $("text").value = text; changed(); } }, text)));
+  $("examples").replaceChildren(...state.pair.examples.slice(0, 3).map(text => element("button", { title: text, onclick: () => { $("text").value = text; changed(); } }, text)));
   $("budget").disabled = !state.pair.has_budget;
   if (!state.pair.has_budget) $("budget-note").textContent = "There is no budget: the depths of this model have not been measured (anydepth sweep).";
   draw_grid();
