@@ -20,6 +20,11 @@ struct FileError : Error {
   using Error::Error;
 };
 
+// A text that the model or the tokenizer does not take.
+struct TooLong : Error {
+  using Error::Error;
+};
+
 constexpr size_t LINE = 64;  // a cache line: what arrays are aligned to, in memory and in files
 
 inline uint64_t checked_mul(uint64_t a, uint64_t b) {

@@ -277,7 +277,11 @@ int32_t anydepth_depths(anydepth_model* model) {
 int anydepth_fits(anydepth_model* model, const char* text, size_t length, const char* pair) {
   return guarded([&] {
     check(model != nullptr && (text != nullptr || length == 0), "there is no model, or no text");
-    return static_cast<int>(model->text().fits(std::string_view(text, length), pair == nullptr ? "" : pair));
+    try {
+      return static_cast<int>(model->text().fits(std::string_view(text, length), pair == nullptr ? "" : pair));
+    } catch (const TooLong&) {  // even for the tokenizer
+      return 0;
+    }
   });
 }
 

@@ -1,31 +1,14 @@
 // Forward passes: of source sentences, and of target positions with a KV cache.
 #pragma once
 
-#include <chrono>
 #include <vector>
 
 #include "buffer.h"
 #include "model.h"
 #include "output_layer.h"
+#include "stop.h"
 
 namespace anydepth {
-
-struct Stopped : Error {
-  using Error::Error;
-};
-
-// What may end a search before it is done: a flag that another thread sets, or a deadline.
-struct StopConditions {
-  const volatile int32_t* abort = nullptr;
-  bool has_deadline = false;
-  std::chrono::steady_clock::time_point deadline;
-
-  void check() const {
-    if (abort != nullptr && *abort != 0) throw Stopped("the search was aborted");
-    if (has_deadline && std::chrono::steady_clock::now() >= deadline)
-      throw Stopped("the search was stopped: its time was over");
-  }
-};
 
 // Which layers run, and the weight of the residual branches of each.
 struct SubNetwork {

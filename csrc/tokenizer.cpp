@@ -90,7 +90,7 @@ struct Tokenizer::Parts {
   }
 
   // Ids of the pieces of a normalised text, last first.
-  std::vector<int32_t> split_unigram(std::string_view text) const {
+  std::vector<int32_t> split_unigram(std::string_view text, const StopConditions& stop) const {
     struct Best {  // of all ways to split the text up to a position
       float score = 0.0f;
       int32_t begin = -1, id = 0;  // of the last piece
@@ -98,7 +98,9 @@ struct Tokenizer::Parts {
     const size_t size = text.size();
     const float unknown_score = lowest - UNKNOWN_PENALTY;
     std::vector<Best> best(size + 1);
+    StopChecker checker(stop);
     for (size_t begin = 0; begin < size;) {
+      checker.step();
       const float before = best[begin].score;
       const size_t next = std::min(begin + character_length(text[begin]), size);
       bool known = false;
@@ -120,12 +122,14 @@ struct Tokenizer::Parts {
       begin = next;
     }
     std::vector<int32_t> ids;
-    for (size_t end = size; end > 0; end = static_cast<size_t>(best[end].begin))
+    for (size_t end = size; end > 0; end = static_cast<size_t>(best[end].begin)) {
+      checker.step();
       append(best[end].id, text.substr(best[end].begin, end - best[end].begin), ids);
+    }
     return ids;
   }
 
-  std::vector<int32_t> split_bpe(std::string_view text) const {
+  std::vector<int32_t> split_bpe(std::string_view text, const StopConditions& stop) const {
     struct Symbol {
       int32_t previous, next;  // -1: none
       uint32_t begin, length;  // 0: merged into the one before
@@ -141,7 +145,9 @@ struct Tokenizer::Parts {
       }
     };
     std::vector<Symbol> parts;
+    StopChecker checker(stop);
     for (size_t begin = 0; begin < text.size();) {
+      checker.step();
       const size_t symbol = symbols.longest(text.substr(begin));
       const size_t length = symbol ? symbol : std::min(character_length(text[begin]), text.size() - begin);
       const auto index = static_cast<int32_t>(parts.size());
@@ -163,8 +169,12 @@ struct Tokenizer::Parts {
       merges.push({trie[node].score, left, right, a.length + b.length});
       if (trie[node].type == Type::unused) unused[trie[node].id] = a.length;
     };
-    for (size_t i = 1; i < parts.size(); ++i) consider(static_cast<int32_t>(i) - 1, static_cast<int32_t>(i));
+    for (size_t i = 1; i < parts.size(); ++i) {
+      checker.step();
+      consider(static_cast<int32_t>(i) - 1, static_cast<int32_t>(i));
+    }
     while (!merges.empty()) {
+      checker.step();
       const Merge merge = merges.top();
       merges.pop();
       Symbol &left = parts[merge.left], &right = parts[merge.right];
@@ -183,6 +193,7 @@ struct Tokenizer::Parts {
     int32_t last = static_cast<int32_t>(parts.size()) - 1;
     while (parts[last].length == 0) --last;
     for (int32_t i = last; i >= 0; i = parts[i].previous) {
+      checker.step();
       open.push_back(text.substr(parts[i].begin, parts[i].length));
       while (!open.empty()) {
         const std::string_view part = open.back();
@@ -240,10 +251,11 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view utf8) const {
-  const std::string text = parts_->normaliser(utf8);
-  if (text.size() > LONGEST_TEXT) throw std::runtime_error("the text is too long");
-  std::vector<int32_t> ids = parts_->type == ModelType::bpe ? parts_->split_bpe(text) : parts_->split_unigram(text);
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, const StopConditions& stop) const {
+  const std::string text = parts_->normaliser(utf8, stop);
+  if (text.size() > LONGEST_TEXT) throw TooLong(TOO_LONG);
+  const bool is_bpe = parts_->type == ModelType::bpe;
+  std::vector<int32_t> ids = is_bpe ? parts_->split_bpe(text, stop) : parts_->split_unigram(text, stop);
   std::reverse(ids.begin(), ids.end());
   return ids;
 }

@@ -39,6 +39,8 @@
 #include <string_view>
 #include <vector>
 
+#include "stop.h"
+
 namespace anydepth {
 
 class Tokenizer {
@@ -49,8 +51,8 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Ids without bos and eos, of any bytes; throws std::runtime_error if they are more than 64 MiB when normalised.
-  std::vector<int32_t> encode(std::string_view utf8) const;
+  // Ids without bos and eos, of any bytes; throws TooLong if they are more than 64 MiB when normalised, and Stopped.
+  std::vector<int32_t> encode(std::string_view utf8, const StopConditions& stop = {}) const;
   // Ids outside of the vocabulary are left out.
   std::string decode(const int32_t* ids, size_t count) const;
   int32_t size() const;

@@ -9,12 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "stop.h"
 #include "tokenizer_file.h"
 
 namespace anydepth::spm {
 
 constexpr std::string_view SPACE = "\xE2\x96\x81", REPLACEMENT = "\xEF\xBF\xBD";
 constexpr size_t LONGEST_TEXT = size_t(1) << 26;  // when normalised, in bytes
+constexpr const char* TOO_LONG = "the text is longer than 64 MiB when normalised: split it into sentences";
 
 // Of the character that a byte begins, in bytes; 1 for a byte that begins none.
 inline size_t character_length(char first) {
@@ -163,10 +165,12 @@ class Normaliser {
     find_plain_characters();
   }
 
-  std::string operator()(std::string_view text) const {
+  std::string operator()(std::string_view text, const StopConditions& stop = {}) const {
     std::string out;
+    StopChecker checker(stop);
     if (remove_extra_) {
       while (!text.empty()) {
+        checker.step();
         const Replaced start = replace(text);
         if (start.by != " ") break;
         text.remove_prefix(start.length);
@@ -177,6 +181,7 @@ class Normaliser {
     if (add_dummy_prefix_ && !as_suffix_) out += space_;
     bool after_space = remove_extra_;
     for (size_t i = 0; i < text.size();) {
+      checker.step();
       const auto first = static_cast<uint8_t>(text[i]);
       if (plain_[first] && (i + 1 == text.size() || static_cast<uint8_t>(text[i + 1]) < 0x80)) {
         if (first != ' ') {
@@ -200,7 +205,7 @@ class Normaliser {
         }
       }
       after_space = remove_extra_ && next.by.back() == ' ';
-      if (out.size() > LONGEST_TEXT) throw std::runtime_error("the text is too long");
+      if (out.size() > LONGEST_TEXT) throw TooLong(TOO_LONG);
     }
     while (remove_extra_ && ends_with(out, space_)) out.resize(out.size() - space_.size());
     if (add_dummy_prefix_ && as_suffix_) out += space_;

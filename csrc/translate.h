@@ -12,10 +12,6 @@
 
 namespace anydepth {
 
-struct TooLong : Error {
-  using Error::Error;
-};
-
 struct Figures {
   double seconds, bleu, chrf;  // NaN: not measured
 };

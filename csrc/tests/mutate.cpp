@@ -1,14 +1,18 @@
-// Whatever the bytes of a file, opening refuses them or gives a model that runs: mutated and truncated files, mapped, in
-// memory and arriving piece by piece. Checksums are corrected, so that what is behind them is reached.
-//   mutate FILE ROUNDS [SEED]      prints how many ran and how many were refused
+// Whatever the bytes of a file, opening refuses them or gives a model that runs: mutated and truncated files, opened by
+// path (memory-mapped), from memory, and arriving piece by piece. Checksums are corrected, so that what is behind them
+// is reached.
+//   mutate FILE ROUNDS [SEED]      prints how many ran and how many were refused, and the longest time of one
 // With -DANYDEPTH_LIBFUZZER it is a target of libFuzzer instead (fuzz.sh).
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "anydepth.h"
@@ -74,17 +78,46 @@ bool run(anydepth_model* model) {
   return ran || made != nullptr;
 }
 
-bool open_and_run(const Bytes& bytes, bool in_pieces, uint32_t piece) {
+// A file that is there as long as the program runs.
+class TemporaryFile {
+ public:
+  TemporaryFile()
+      : path_(std::filesystem::temp_directory_path() / ("anydepth-" + std::to_string(std::random_device()()))) {}
+  ~TemporaryFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  std::string write(const Bytes& bytes) const {
+    std::ofstream file(path_, std::ios::binary | std::ios::trunc);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file.flush()) std::abort();
+    return path_.string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+enum class Opening { by_path, from_memory, in_pieces };
+constexpr Opening OPENINGS[] = {Opening::by_path, Opening::from_memory, Opening::in_pieces};
+
+anydepth_model* open(const Bytes& bytes, Opening how, uint32_t piece, const char* kernels) {
+  static const TemporaryFile file;
+  if (how == Opening::by_path) return anydepth_open(file.write(bytes).c_str(), kernels);
+  if (how == Opening::from_memory) return anydepth_load(bytes.data(), bytes.size(), kernels);
+  anydepth_model* model = anydepth_begin(kernels);
+  for (size_t at = 0; model != nullptr && at < bytes.size(); at += piece) {
+    const size_t count = std::min<size_t>(piece, bytes.size() - at);
+    const Bytes part(bytes.begin() + at, bytes.begin() + at + count);  // so that reading past its end is found
+    if (anydepth_append(model, part.data(), part.size()) != ANYDEPTH_OK) break;
+  }
+  return model;
+}
+
+bool open_and_run(const Bytes& bytes, Opening how, uint32_t piece) {
   for (const char* kernels : {"plain", static_cast<const char*>(nullptr)}) {
-    anydepth_model* model = in_pieces ? anydepth_begin(kernels) : anydepth_load(bytes.data(), bytes.size(), kernels);
+    anydepth_model* model = open(bytes, how, piece, kernels);
     if (model == nullptr) return false;
-    bool refused = false;
-    if (in_pieces)
-      for (size_t at = 0; at < bytes.size() && !refused; at += piece) {
-        const size_t count = std::min<size_t>(piece, bytes.size() - at);
-        const Bytes part(bytes.begin() + at, bytes.begin() + at + count);  // so that reading past its end is found
-        refused = anydepth_append(model, part.data(), part.size()) != ANYDEPTH_OK;
-      }
     const bool ran = run(model);
     anydepth_free(model);
     if (!ran) return false;
@@ -101,7 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Bytes bytes(data + 1, data + size);
   std::memcpy(bytes.data(), "ANYDEPTH\3\0\0\0", 12);
   correct_checksums(bytes);
-  open_and_run(bytes, data[0] & 1, 1u + (data[0] >> 1) * 37u);
+  open_and_run(bytes, OPENINGS[data[0] % 3], 1u + (data[0] / 3) * 37u);
   return 0;
 }
 
@@ -116,16 +149,32 @@ int main(int count, char** arguments) {
   std::mt19937 random(count > 3 ? static_cast<uint32_t>(std::atol(arguments[3])) : 1u);
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % static_cast<uint32_t>(n)); };
   const size_t header = static_cast<size_t>(read64(whole, 16));
-  if (!open_and_run(whole, false, 0) || !open_and_run(whole, true, 1000)) {
-    std::printf("the file does not run: %s\n", anydepth_error());
-    return 1;
-  }
+  const uint32_t sections = read32(whole, 32);
+  const uint32_t largest_piece = static_cast<uint32_t>(std::max<size_t>(3000, whole.size() / 16));
+  for (const Opening how : OPENINGS)
+    if (!open_and_run(whole, how, largest_piece)) {
+      std::printf("the file does not run: %s\n", anydepth_error());
+      return 1;
+    }
+  // Every section as often, however small it is; and in each its start, where the sizes are, as often as the rest.
+  const auto in_a_section = [&] {
+    const size_t entry = 64 + 32 * below(sections);
+    const size_t offset = static_cast<size_t>(read64(whole, entry + 8)), size = static_cast<size_t>(read64(whole, entry + 16));
+    return offset + (size == 0 ? 0 : below(below(2) ? std::min<size_t>(size, 256) : size));
+  };
   long ran = 0, refused = 0;
+  double slowest = 0;
+  const auto attempt = [&](const Bytes& bytes, Opening how, uint32_t piece) {
+    const auto began = std::chrono::steady_clock::now();
+    ++(open_and_run(bytes, how, piece) ? ran : refused);
+    slowest = std::max(slowest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  };
   for (long round = 0; round < rounds; ++round) {
     Bytes bytes = whole;
     const uint8_t usual[] = {0, 1, 0x7F, 0x80, 0xFF, '9', '-', '[', '"', 'e'};
     for (size_t changes = 1 + below(round % 4 ? 2 : 8); changes > 0; --changes) {
-      const size_t where = below(3) ? 12 + below(header - 12) : below(bytes.size());
+      const size_t chosen = below(4) ? below(2) ? 12 + below(header - 12) : in_a_section() : below(bytes.size());
+      const size_t where = std::min(chosen, bytes.size() - 1);
       const uint8_t value = below(2) ? usual[below(sizeof usual)] : static_cast<uint8_t>(random());
       bytes[where] = value;
       if (below(8) == 0)  // a whole number of the table or the preamble
@@ -133,18 +182,16 @@ int main(int count, char** arguments) {
     }
     if (below(4) == 0) bytes.resize(1 + below(bytes.size()));
     if (below(8)) correct_checksums(bytes);
-    const bool good = open_and_run(bytes, below(2) == 0, static_cast<uint32_t>(1 + below(3000)));
-    ++(good ? ran : refused);
+    attempt(bytes, OPENINGS[round % 3], static_cast<uint32_t>(1 + below(largest_piece)));
   }
   // Every prefix that ends near the end of a section.
-  const uint32_t sections = read32(whole, 32);
   for (uint32_t i = 0; i < sections; ++i)
     for (int off = -1; off <= 1; ++off) {
       const size_t end = static_cast<size_t>(read64(whole, 64 + 32 * i + 8) + read64(whole, 64 + 32 * i + 16)) + off;
       const Bytes prefix(whole.begin(), whole.begin() + std::min(end, whole.size()));
-      ++(open_and_run(prefix, true, 777) ? ran : refused);
+      for (const Opening how : OPENINGS) attempt(prefix, how, largest_piece / 4);
     }
-  std::printf("%ld ran, %ld were refused\n", ran, refused);
+  std::printf("%ld ran, %ld were refused, the slowest took %.3f s\n", ran, refused, slowest);
   return 0;
 }
 

@@ -1,6 +1,8 @@
-// Unit tests of the core's parts: sizes, JSON, UTF-8, the C API with wrong arguments.   unit [MODEL]
-// With a model file of `anydepth export --to runtime`, also: a file that arrives piece by piece, deadlines, aborting.
+// Unit tests of the core's parts: sizes, JSON, UTF-8, the C API with wrong arguments.   unit [MODEL [OTHER...]]
+// With a model file of `anydepth export --to runtime`, also: a file that arrives piece by piece, deadlines, aborting;
+// with others, for their tokenizers, the latter two in a long text.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "anydepth.h"
@@ -144,6 +147,56 @@ std::string translated(anydepth_model* model, const char* text, const anydepth_r
   return found;
 }
 
+// One text of 10 MB takes a while to tokenize: what stops a search stops that too.
+void test_stopping_in_a_long_text(const char* path) {
+  anydepth_model* model = anydepth_open(path, nullptr);
+  EXPECT(model != nullptr);
+  if (model == nullptr) return;
+  const Json about = Json::parse(anydepth_header(model));
+  const Json& first = about.at("core").at("pairs").items()[0];
+  const std::string pair = first.at("source").text() + "-" + first.at("target").text();
+  std::string endless;
+  while (endless.size() < 10'000'000) endless += "a cat sees the old dog, ";
+  const char* text = endless.c_str();
+  anydepth_request request;
+  anydepth_defaults(&request);
+  request.pair = pair.c_str();
+  const auto seconds = [&] {
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT(anydepth_translate(model, &text, nullptr, 1, &request) == nullptr);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  const double all = std::min(seconds(), seconds());
+  EXPECT(anydepth_error_code() == ANYDEPTH_TOO_LONG);
+  const std::string larger(70'000'000, 'x');
+  const char* larger_text = larger.c_str();
+  EXPECT(anydepth_translate(model, &larger_text, nullptr, 1, &request) == nullptr);
+  EXPECT(anydepth_error_code() == ANYDEPTH_TOO_LONG);
+  EXPECT(anydepth_fits(model, larger_text, larger.size(), pair.c_str()) == 0);
+  bool stopped = false;
+  for (int i = 0; i < 5 && !stopped; ++i) {  // times are those of a busy machine
+    request.timeout = 0.2 * all;
+    EXPECT(seconds() >= request.timeout);
+    stopped = anydepth_error_code() == ANYDEPTH_STOPPED;
+  }
+  EXPECT(stopped);
+  request.timeout = 0;
+  stopped = false;
+  for (int i = 0; i < 5 && !stopped; ++i) {
+    volatile int32_t abort = 0;
+    request.abort = const_cast<const int32_t*>(&abort);
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(0.2 * all));
+      abort = 1;
+    });
+    seconds();
+    stopped = anydepth_error_code() == ANYDEPTH_STOPPED;
+    other.join();
+  }
+  EXPECT(stopped);
+  anydepth_free(model);
+}
+
 void test_model(const char* path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -277,7 +330,8 @@ int main(int count, char** arguments) {
   test_json();
   test_utf8();
   test_wrong_arguments();
-  for (int i = 1; i < count; ++i) test_model(arguments[i]);
+  if (count > 1) test_model(arguments[1]);
+  for (int i = 1; i < count; ++i) test_stopping_in_a_long_text(arguments[i]);
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures ? 1 : 0;
 }

@@ -69,8 +69,8 @@ def run(program: Path, *arguments: object, text: str = "") -> "subprocess.Comple
 
 @compiled
 @pytest.mark.slow
-def test_unit_tests(programs, model_file):
-    done = run(programs / "unit", model_file)
+def test_unit_tests(programs, model_file, models):
+    done = run(programs / "unit", model_file, models / "plain", models / "dense")  # unigram and BPE
     assert done.returncode == 0, done.stdout
     assert " 0 failed" in done.stdout
 
@@ -207,6 +207,21 @@ def test_the_runtime_package_translates_a_text_as_the_server_does(runtime, model
     assert found.stdout == expected, found.stderr
     assert found.stdout.count("\n") == TEXT.count("\n")
     assert "---" in found.stdout
+
+
+def test_a_deadline_stops_the_splitting_of_a_text_too(runtime, model_file):
+    code = f"""
+import anydepth_runtime as a
+t = a.Translator({str(model_file)!r})
+try:
+    t.translate_text("le chat dort et " * 20_000, timeout=1e-3)
+except a.StoppedError as error:
+    print(error)
+assert t.translate_text("le chat dort.", timeout=1000) == t.translate("le chat dort.")
+"""
+    command, environment = [sys.executable, "-c", code], {"PYTHONPATH": str(runtime)}
+    found = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert found.stdout == "splitting the text was stopped: its time was over\n", found.stderr
 
 
 def test_the_wheel_of_the_runtime_package_has_all_its_files(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from anydepth.engines.native import NativeModel
 from anydepth.export.runtime import build_runtime_file
-from anydepth.export.sample import find_sample
+from anydepth.export.sample import SampleText, find_sample
 from anydepth.export.web import MEDIA_TYPES, describe_site, read_page_files
 from anydepth.infer.translator import Translator
 
@@ -38,6 +38,12 @@ def test_the_page_is_whole_and_small():
     for name, data in page.items():
         if name != "anydepth.wasm" and name != "icon.svg":
             assert b"://" not in data, f"{name} names an outside address"
+
+
+def test_examples_are_short_where_the_sample_has_short_ones():
+    long, short = ["x" * 100, "x" * 61], ["le chat dort.", "un chien mange."]
+    assert SampleText([*long, *short], None, "test", in_model=True).examples() == [*short, *long]
+    assert SampleText(short * 9, None, "test").examples() == []  # text of a user
 
 
 def run_node(model: Path, **job: object) -> dict:

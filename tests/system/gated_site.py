@@ -9,14 +9,15 @@ from pathlib import Path
 
 
 class GatedSite:
-    def __init__(self, folder: Path, first: float, ranges: bool = False) -> None:
+    def __init__(self, folder: Path, first: float, ranges: bool = False, port: int = 0) -> None:
         """`first` is the share of the model's file that is sent before the gate; `ranges`: it can send parts."""
         self.first, self.ranges = first, ranges
         self.gate, self.is_cut = threading.Event(), False
         self.asked: list[str | None] = []  # the ranges that were asked for, of the model's file
         self.held, self.release = threading.Event(), threading.Event()  # of the address /hold
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self, folder))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self, folder))
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def cut(self) -> None:

@@ -51,10 +51,15 @@ def test_the_first_depth_translates_before_the_model_has_arrived(site, open_page
     assert page.locator(".cell.coming").count() == 0
 
 
+def without_automatic_retries(page):
+    page.evaluate("() => { RETRY_DELAYS.length = 0; }")
+    return page
+
+
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_cut_keeps_the_depths_that_are_there_and_a_retry_brings_the_rest(site, open_page, ranges):
     site.ranges = ranges
-    page = open_page(site.url)
+    page = without_automatic_retries(open_page(site.url))
     page.fill("#text", "un chien mange.")
     expect_start(page, "#ran", "depth 1-1: ")
     before = page.text_content("#output")
@@ -86,8 +91,60 @@ def test_a_cut_keeps_the_depths_that_are_there_and_a_retry_brings_the_rest(site,
     expect_it_works_offline(site, page)
 
 
-def test_a_cut_file_is_asked_for_again_when_the_network_is_back(site, open_page):
+@pytest.mark.parametrize("ranges", [True, False])
+def test_the_rest_of_a_cut_file_is_asked_for_again_by_itself(site, open_page, ranges):
+    site.ranges = ranges
     page = open_page(site.url)
+    page.evaluate("() => { RETRY_DELAYS.fill(0.5, 0, 3); }")
+    page.fill("#text", "le chat dort.")
+    expect_start(page, "#ran", "depth 1-1: ")
+    site.cut()
+    expect_note(page, " Depth 1-1 works. It is asked for again in 8 s.")  # after the first three
+    assert page.is_visible("#retry")
+    assert len(site.asked) == 4
+    site.mend()
+    expect_start(page, "#arrival-note", "The model is here")
+    expect_text(page, "#output", "the cat sleeps.")
+    first, *later = site.asked
+    assert first is None
+    assert len(later) == 4
+    assert all(one.startswith("bytes=") and one != "bytes=0-" for one in later)
+    assert page.is_hidden("#retry")
+
+
+def test_a_page_waits_for_a_server_that_is_gone_for_a_while(folder, open_page):
+    site = GatedSite(folder, share_before_layer(folder / "model.anydepth", 2))
+    page = open_page(site.url)
+    page.fill("#text", "le chat dort.")
+    expect_start(page, "#ran", "depth 1-1: ")
+    site.cut()
+    site.stop()
+    expect_note(page, " Depth 1-1 works. It is asked for again in 2 s.")
+    again = GatedSite(folder, 1.0, port=site.port)
+    again.gate.set()
+    expect_start(page, "#arrival-note", "The model is here")
+    expect_text(page, "#output", "the cat sleeps.")
+    again.stop()
+
+
+def test_a_file_that_never_comes_is_not_asked_for_without_end(site, open_page):
+    page = open_page(site.url)
+    page.evaluate("() => { RETRY_DELAYS.fill(0.1); }")
+    site.cut()
+    expect_note(page, " Depth 1-1 works.")
+    assert len(site.asked) == 7
+    site.mend()
+    page.click("#retry")
+    expect_start(page, "#arrival-note", "The model is here")
+
+
+def expect_note(page, end):
+    ends = "end => document.getElementById('arrival-note').textContent.endsWith(end)"
+    page.wait_for_function(ends, arg=end)
+
+
+def test_a_cut_file_is_asked_for_again_when_the_network_is_back(site, open_page):
+    page = without_automatic_retries(open_page(site.url))
     page.fill("#text", "le chat dort.")
     expect_start(page, "#ran", "depth 1-1: ")
     site.cut()
@@ -101,7 +158,7 @@ def test_a_cut_file_is_asked_for_again_when_the_network_is_back(site, open_page)
 
 def test_a_cut_before_any_depth_is_told_and_can_be_retried(site, open_page):
     site.first = 0.05
-    page = open_page(site.url)
+    page = without_automatic_retries(open_page(site.url))
     site.cut()
     expect_start(page, "#arrival-note", "The model did not arrive: the connection was lost")
     assert page.text_content("#arrival-note").endswith(" No depth works yet.")
@@ -120,7 +177,7 @@ def test_a_cut_before_any_depth_sends_nothing_to_a_server_by_itself(folder, tmp_
     about = json.loads((with_server / "model.json").read_text("utf-8"))
     (with_server / "model.json").write_text(json.dumps(about | {"server": True}), "utf-8")
     site = GatedSite(with_server, 0.05)
-    page = open_page(site.url)
+    page = without_automatic_retries(open_page(site.url))
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.method))
     site.cut()
@@ -195,11 +252,13 @@ def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_
       new MutationObserver(note).observe(document.getElementById('ran'), { childList: true });
     }"""
     page.evaluate(ran)
+    assert " ms" not in page.text_content("#slider-value")  # nothing has run on this device
     page.locator("#text").press_sequentially("le chat dort.", delay=20)
     expect_start(page, "#ran", "depth 2-2: ")
     seen = page.evaluate("() => window.ran")
     assert seen[0] == "depth 1-1"
     assert seen[-1] == "depth 2-2"
+    assert " ms a sentence" in page.text_content("#slider-value")
 
 
 def test_paragraphs_and_long_texts(site, open_page):
@@ -258,6 +317,7 @@ def test_on_a_phone(site, open_page, scheme):
     page.fill("#text", "le chat dort et un chien mange ici. " * 5)
     page.wait_for_function("() => document.getElementById('output').textContent.length > 20")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert page.is_hidden("#examples")  # the translation is where they were
     back = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert back == {"light": "rgb(246, 247, 249)", "dark": "rgb(17, 22, 28)"}[scheme]
 

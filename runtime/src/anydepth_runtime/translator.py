@@ -186,13 +186,19 @@ class Translator:
                 raise
             raise ImportError("splitting a text into sentences needs: pip install anydepth-runtime[text]") from error
         readable = text.encode("utf-8", "replace").decode().replace("\0", " ")
-        segments = split(readable, self.source_language, self._fits)
+        timeout = options.get("timeout")
+        end = time.monotonic() + timeout if isinstance(timeout, (int, float)) and timeout > 0 else None
+        segments = split(readable, self.source_language, lambda piece: self._fits(piece, end))
+        if end is not None:
+            options["timeout"] = max(1e-9, end - time.monotonic())
         sources = [segment.text for segment in segments if segment.is_for_the_model]
         made = iter(self.translate(sources, depth=depth, **options))
         return "".join(s.around(next(made) if s.is_for_the_model else s.text) for s in segments)
 
-    def _fits(self, text: str) -> bool:
-        """Whether it is short enough for the model."""
+    def _fits(self, text: str, end: float | None) -> bool:
+        """Whether it is short enough for the model, in a call that is over at the time `end`."""
+        if end is not None and time.monotonic() >= end:
+            raise StoppedError("splitting the text was stopped: its time was over")
         data, pair = text.encode(), None if self.pair is None else _name(self.pair, "pair")
         found = _library.anydepth_fits(self._model, data, len(data), pair)
         if found < 0:

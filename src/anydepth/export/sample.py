@@ -10,6 +10,7 @@ from anydepth.errors import UserError
 from anydepth.infer.translator import Translator
 
 RANDOM_LENGTHS = range(3, 28)
+EXAMPLES, SHORT = 5, 60  # sentences, and characters of one that fits on a line
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,13 @@ class SampleText:
     references: list[str] | None
     origin: str
     in_model: bool = False  # published with the model, unlike its training data
+
+    def examples(self) -> list[str]:
+        """A few of them to show beside the page's text: the first that are short, then the first."""
+        if not self.in_model:
+            return []
+        short = [text for text in self.sources if len(text) <= SHORT]
+        return list(dict.fromkeys(short + self.sources))[:EXAMPLES]
 
 
 def find_sample(

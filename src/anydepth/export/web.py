@@ -36,7 +36,6 @@ MEDIA_TYPES = {
     "icon.svg": "image/svg+xml",
     "anydepth.wasm": "application/wasm",
 }
-EXAMPLES = 5
 LANGUAGE_NAMES = Locale("en").languages
 
 
@@ -73,7 +72,7 @@ def describe_in_tab(translator: Translator, size: int | None, version: str) -> d
 
 def describe_site(translator: Translator, sample: SampleText, model_file: bytes) -> dict[str, Any]:
     """As the server describes its model, but with the times of the menu."""
-    examples = sample.sources[:EXAMPLES] if sample.in_model else []
+    examples = sample.examples()
     pairs = translator.pairs
     choices = zip(pairs, translator.choices, strict=False)  # of pairs that do not differ there is one choice
     return {

@@ -18,7 +18,7 @@ from anydepth.artifact.folder import LanguagePair
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
-from anydepth.export.web import EXAMPLES, describe_languages, language_name
+from anydepth.export.web import describe_languages, language_name
 from anydepth.infer.translator import Translator
 from anydepth.selectors.budget import best_within, in_ms
 from anydepth.serve.depths import DepthChooser
@@ -241,7 +241,7 @@ class TranslationHandler:
         }
 
     def describe(self) -> dict[str, Any]:
-        examples = self.sample.sources[:EXAMPLES] if self.sample.in_model else []
+        examples = self.sample.examples()
         limits = self.settings.limits
         return {
             "kind": "translation",

@@ -3,6 +3,7 @@
 const $ = id => document.getElementById(id);
 const state = { model: null, pair: null, depth: null, budget: null, colour: "bleu", waiting: {}, tab: null };
 const PAUSE = 400;  // ms without a key after which the chosen depth runs, instead of the shallowest
+const RETRY_DELAYS = [1, 2, 4, 8, 16, 32];  // seconds until a model's file that was cut off is asked for again
 const ms = value => value == null ? "" : value < 10 ? value.toFixed(1) : Math.round(value).toString();
 
 function element(tag, attributes = {}, ...children) {
@@ -73,7 +74,8 @@ async function translate() {
 class Tab {
   constructor(about) {
     this.ready = new Set(), this.received = 0, this.size = about.size, this.isComplete = false, this.isKept = false;
-    this.problem = null;  // why the rest of the file is not coming: {message, canRetry}
+    this.problem = null;  // why the rest of the file is not coming: {message, canRetry, delay}
+    this.retries = 0, this.retryTimer = null;  // since the last bytes came
     this.requests = new Map(), this.last = 0;
     this.ran = { measured: 0, expected: 0 };  // milliseconds of what ran here, and by the figures of the model
     this.worker = new Worker("worker.js", { type: "module" });
@@ -87,10 +89,11 @@ class Tab {
     this.worker.postMessage({ kind: "open", program: "anydepth.wasm", model: this.file, size: this.size || null });
   }
 
+  // By itself, when the user asks for it, or when the network is back.
   retry() {
-    if (!this.problem?.canRetry) return;
+    clearTimeout(this.retryTimer);
+    if (state.tab !== this || !this.problem?.canRetry) return;
     this.problem = null;
-    $("alert").textContent = "";
     this.open();
     show_arrival();
   }
@@ -102,13 +105,16 @@ class Tab {
     if (data.kind === "error") this.end(data.id, () => request.reject(new Error(data.message)));
     if (data.kind === "canceled") this.end(data.id, () => request.reject(new DOMException("stopped", "AbortError")));
     if (data.kind === "cut") {
-      this.problem = { message: data.message, canRetry: true };
+      const delay = RETRY_DELAYS[this.retries++];  // none after the last
+      this.problem = { message: data.message, canRetry: true, delay };
+      if (delay) this.retryTimer = setTimeout(() => this.retry(), 1000 * delay);
       if (!this.ready.size && in_tab()) translate();  // says that it cannot
     }
     if (data.kind === "failed" && this.ready.size) this.problem = { message: data.message, canRetry: false };
     else if (data.kind === "failed") this.fail(data.message);
     if (data.kind === "kept") this.isKept = true;
     if (data.kind === "arrived" || data.kind === "complete") {
+      if (data.received > this.received) this.retries = 0;
       this.received = data.received, this.size = data.size;
       this.isComplete = data.kind === "complete";
       if (data.ready) { this.ready = new Set(data.ready); depths_arrived(); }
@@ -237,7 +243,8 @@ function problem_text({ problem, received }, there, share) {
   const works = there.length > 1 ? `Depths ${names} work.` : there.length ? `Depth ${names} works.`
     : state.model.server === false ? "No depth works yet."
     : "No depth works in this tab yet, but the server can translate: choose it above.";
-  return problem.canRetry ? `${rest} did not arrive: ${problem.message}${at}. ${works}`
+  const next = problem.delay ? ` It is asked for again in ${problem.delay} s.` : "";
+  return problem.canRetry ? `${rest} did not arrive: ${problem.message}${at}. ${works}${next}`
     : `${rest} cannot be used: ${problem.message}. ${works} Reload the page to try again.`;
 }
 
@@ -386,7 +393,8 @@ function show_slider() {
 
 function show_figures() {
   const one = state.pair.depths.find(other => other.name === state.depth);
-  const time = one && shown_ms(one);
+  const isMeasured = !in_tab() || state.tab.ran.expected > 0;  // the model's own figures are those of another machine
+  const time = one && isMeasured ? shown_ms(one) : null;
   const figures = !one ? [state.depth] : [`depth ${one.name}`, one.bleu != null ? `${one.bleu.toFixed(1)} BLEU` : "", time != null ? `about ${ms(time)} ms a sentence` : ""];
   $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence` : figures.filter(part => part).join(" · ");
   $("depth-slider").setAttribute("aria-valuetext", $("slider-value").textContent);
@@ -578,7 +586,7 @@ function set_up_pair(name) {
   $("output-title").textContent = called(state.pair.target);
   $("text").lang = state.pair.source;
   $("output").lang = state.pair.target;
-  $("examples").replaceChildren(...state.pair.examples.slice(0, 3).map(text => element("button", { onclick: () => { $("text").value = text; changed(); } }, text)));
+  $("examples").replaceChildren(...state.pair.examples.slice(0, 3).map(text => element("button", { title: text, onclick: () => { $("text").value = text; changed(); } }, text)));
   $("budget").disabled = !state.pair.has_budget;
   if (!state.pair.has_budget) $("budget-note").textContent = "There is no budget: the depths of this model have not been measured (anydepth sweep).";
   draw_grid();
@@ -609,8 +617,13 @@ async function start() {
   $("no-budget").addEventListener("click", () => choose(state.depth));
   $("depth-slider").addEventListener("input", () => choose(frontier()[Number($("depth-slider").value)].name));
   $("place").addEventListener("change", () => { choose_place(); draw_grid(); changed(); });
-  $("retry").addEventListener("click", () => state.tab?.retry());
-  addEventListener("online", () => state.tab?.retry());
+  const retry = () => {
+    if (!state.tab) return;
+    state.tab.retries = 0;
+    state.tab.retry();
+  };
+  $("retry").addEventListener("click", () => { $("alert").textContent = ""; retry(); });
+  addEventListener("online", retry);
   if (!model.in_tab || new URLSearchParams(location.search).get("on") === "server") $("place").value = "server";
   $("place-choice").hidden = !model.in_tab || model.server === false;
   state.pair = model.pairs[names[0]];
