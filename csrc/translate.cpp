@@ -191,12 +191,9 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
     if (texts[i].size() > LONGEST_TEXT)
       throw TooLong("text " + std::to_string(i + 1) + " has more than 64 MiB: split it into sentences");
     if (!is_utf8(texts[i])) throw Error("text " + std::to_string(i + 1) + " is not valid UTF-8");
-<<<<<<< HEAD
     in_capitals[i] = lowercase_capitals_ && is_in_capitals(texts[i]);
-    std::vector<int32_t> ids = splitter.encode(in_capitals[i] ? to_sentence_case(texts[i]) : texts[i]);
-=======
-    std::vector<int32_t> ids = splitter.encode(texts[i], request.search.stop);
->>>>>>> rest27
+    std::vector<int32_t> ids =
+        splitter.encode(in_capitals[i] ? to_sentence_case(texts[i]) : texts[i], request.search.stop);
     if (ids.size() > longest) {
       if (!request.cut_long)
         throw TooLong("text " + std::to_string(i + 1) + " has " + std::to_string(ids.size()) +
