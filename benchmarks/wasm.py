@@ -3,8 +3,8 @@
 python benchmarks/wasm.py [--rounds 5] [--sentences 100] [--source FILE]
 
 CPU time, ratios of interleaved rounds; above 1: WebAssembly is slower. Translations that differ are listed, each with
-its margin: by how much, of logits on AVX2, the first subword that differs is better than WebAssembly's. WebAssembly has
-no fused multiply-add, so that a quantized number may differ by one, which decides near ties.
+its margin: the nearest tie of logits on AVX2 that may have decided. WebAssembly has no fused multiply-add, so that a
+quantized number may differ by one, which decides near ties.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from anydepth.infer.translator import Translator
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "src" / "anydepth" / "export" / "page"
 BAR = 5.0
+BEAM = 50  # subwords that are looked at, for ties
 LARGEST = 400_000  # bytes of the program, compressed
 NEAR = 0.15  # logits: near ties, as rounding of int8 activations moves them about as much
 WARM_UP = 2  # rounds that are not counted: Node compiles better code meanwhile
@@ -82,27 +83,26 @@ def compare(path: Path, translator: Translator, texts: list[str], rounds: int) -
 
 
 def margin(native: NativeModel, translator: Translator, depth: str, text: str, one: str, other: str) -> float:
-    """Between the first subword of the translation with which it is no longer a prefix of the other, and the best
-    subword with which it still would be."""
+    """The nearest tie that may have decided: along the translation, as long as it is a prefix of the other, the least
+    that its subword is better than another with which it would still be one."""
     tokenizer, sub = translator.tokenizer, translator.menu[depth].subnetwork
-    source = translator.as_read(tokenizer.encode(text))
-    logits = native.logits(sub, source, [tokenizer.BOS], translator.model.vocabulary, 1)[-1]
+    source = translator.as_read(translator.subwords([text])[0])
     chosen: list[int] = []
-    while (best := int(logits.argmax())) != tokenizer.EOS and other.startswith(tokenizer.decode([*chosen, best])):
-        chosen.append(best)
+    least = float("nan")
+    while True:
         target = [tokenizer.BOS, *chosen]
         logits = native.logits(sub, source, target, translator.model.vocabulary, len(target))[-1]
-    rest = (
-        float(logits[best] - logits[token])
-        for token in map(int, logits.argsort()[::-1][1:])
-        if (
-            tokenizer.decode(chosen) == other if token == tokenizer.EOS else _continues(tokenizer, chosen, token, other)
-        )
-    )
-    return next(rest, float("nan"))
+        best, *others = map(int, logits.argsort()[::-1][:BEAM])
+        gaps = [float(logits[best] - logits[token]) for token in others if _continues(tokenizer, chosen, token, other)]
+        least = min([*gaps[:1], least], key=lambda gap: (gap != gap, gap))
+        if best == tokenizer.EOS or not _continues(tokenizer, chosen, best, other):
+            return least
+        chosen.append(best)
 
 
 def _continues(tokenizer: Tokenizer, chosen: list[int], token: int, text: str) -> bool:
+    if token == tokenizer.EOS:
+        return tokenizer.decode(chosen) == text
     longer = tokenizer.decode([*chosen, token])
     return text.startswith(longer) and len(longer) > len(tokenizer.decode(chosen))
 
