@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psutil
@@ -23,22 +24,6 @@ pytestmark = pytest.mark.slow
 
 pytest_plugins = ["made_servers"]
 SLOW = ("--engine", "torch", "--batch-size", 1, "--beam", 8)  # so that something is still under way
-
-
-def test_a_full_queue_turns_requests_away(toy_run):
-    texts = ["le petit chien voit un grand chat et un oiseau rouge ici."] * 150
-    with serving(toy_run, *SLOW, "--queue-limit", 200) as served:
-        first = threading.Thread(target=lambda: served.translate(texts))
-        first.start()
-        with httpx.Client(base_url=served.url, timeout=1000) as client:
-            while "anydepth_waiting 0.0" in client.get("/metrics").text:
-                time.sleep(0.01)
-            answer = client.post("/translate", json={"q": texts, "source": "fr", "target": "en"})
-        assert answer.status_code == 429
-        assert int(answer.headers["Retry-After"]) >= 1
-        assert "error" in answer.json()
-        first.join()
-        assert served.translate(texts[:5]).status_code == 200  # there is room again
 
 
 def test_nothing_is_lost_or_swapped_when_many_ask_at_once(server, measured_run):
@@ -187,14 +172,36 @@ def test_threads_of_the_native_engine_serve_every_depth(toy_run):
     assert {answer["translatedText"] for answer in answers.values()} == {"the cat sleeps."}
 
 
-def test_two_processes_and_one_that_dies(toy_run):
-    with serving(toy_run, "--workers", 2, "--engine", "torch") as served:
+def test_two_processes_with_a_full_queue_and_one_that_dies(toy_run):
+    with serving(toy_run, "--workers", 2, "--engine", "torch", "--queue-limit", 200) as served:
         assert served.translate(["le chat dort."] * 50).json()["translatedText"] == ["the cat sleeps."] * 50
         children = psutil.Process(served.process.pid).children()
         workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
         assert len(workers) == 2
+        assert_a_full_queue_turns_requests_away(served, workers)
         workers[0].kill()
         assert served.translate(["un chien mange."] * 50).json()["translatedText"] == ["a dog eats."] * 50
         others = psutil.Process(served.process.pid).children()
         served.stop(signal.SIGKILL)
         assert not psutil.wait_procs(others, timeout=1000)[1]  # they end with the server
+
+
+def assert_a_full_queue_turns_requests_away(served, workers):
+    """The workers stand still until that has been seen."""
+    for worker in workers:
+        worker.suspend()
+    texts = ["un chien mange."] * 150
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(served.translate, texts)
+        try:
+            while "anydepth_waiting 0.0" in served.client.get("/metrics").text:
+                time.sleep(0.01)
+            answer = served.translate(texts)
+        finally:
+            for worker in workers:
+                worker.resume()
+    assert answer.status_code == 429
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "error" in answer.json()
+    assert first.result().json()["translatedText"] == ["a dog eats."] * 150
+    assert served.translate(texts[:5]).status_code == 200  # there is room again

@@ -5,6 +5,7 @@ import socket
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from pathlib import Path
 
 
@@ -12,7 +13,7 @@ class GatedSite:
     def __init__(self, folder: Path, first: float, ranges: bool = False, port: int = 0) -> None:
         """`first` is the share of the model's file that is sent before the gate; `ranges`: it can send parts."""
         self.first, self.ranges = first, ranges
-        self.gate, self.is_cut = threading.Event(), False
+        self.gate, self.cuts = threading.Event(), 0.0  # connections that are still to be cut
         self.asked: list[str | None] = []  # the ranges that were asked for, of the model's file
         self.held, self.release = threading.Event(), threading.Event()  # of the address /hold
         self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self, folder))
@@ -20,13 +21,13 @@ class GatedSite:
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def cut(self) -> None:
-        """Close each connection at the gate, now and later, until `mend`."""
-        self.is_cut = True
+    def cut(self, times: float = inf) -> None:
+        """Close connections at the gate, now and later: so many, or all until `mend`."""
+        self.cuts = times
         self.gate.set()
 
     def mend(self) -> None:
-        self.is_cut = False
+        self.cuts = 0.0
 
     def stop(self) -> None:
         self.gate.set()
@@ -71,7 +72,8 @@ class _Handler(SimpleHTTPRequestHandler):
         outputfile.write(data[start:first])
         outputfile.flush()
         self.site.gate.wait()
-        if self.site.is_cut:
+        if self.site.cuts > 0:
+            self.site.cuts -= 1
             self.connection.shutdown(socket.SHUT_RDWR)
         else:
             outputfile.write(data[first:])

@@ -95,16 +95,23 @@ def test_a_cut_keeps_the_depths_that_are_there_and_a_retry_brings_the_rest(site,
 def test_the_rest_of_a_cut_file_is_asked_for_again_by_itself(site, open_page, ranges):
     site.ranges = ranges
     page = open_page(site.url)
-    page.evaluate("() => { RETRY_DELAYS.fill(0.5, 0, 3); }")
+    page.evaluate("() => { RETRY_DELAYS.fill(0.5, 0, 4); }")
     page.fill("#text", "le chat dort.")
     expect_start(page, "#ran", "depth 1-1: ")
-    site.cut()
-    expect_note(page, " Depth 1-1 works. It is asked for again in 8 s.")  # after the first three
-    assert page.is_visible("#retry")
-    assert len(site.asked) == 4
-    site.mend()
+    record = """() => {
+      window.notes = [];
+      const note = () => window.notes.push([document.getElementById('arrival-note').textContent, $('retry').hidden]);
+      new MutationObserver(note).observe(document.getElementById('arrival-note'), { childList: true });
+    }"""
+    page.evaluate(record)
+    site.cut(times=4)
     expect_start(page, "#arrival-note", "The model is here")
     expect_text(page, "#output", "the cat sleeps.")
+    told = [
+        hidden for text, hidden in page.evaluate("() => notes") if text.endswith(" It is asked for again in 0.5 s.")
+    ]
+    assert told  # which a busy machine need not show each time
+    assert not any(told)  # there is the button, too
     first, *later = site.asked
     assert first is None
     assert len(later) == 4
@@ -119,7 +126,7 @@ def test_a_page_waits_for_a_server_that_is_gone_for_a_while(folder, open_page):
     expect_start(page, "#ran", "depth 1-1: ")
     site.cut()
     site.stop()
-    expect_note(page, " Depth 1-1 works. It is asked for again in 2 s.")
+    expect_note(page, r" Depth 1-1 works\. It is asked for again in \d+ s\.$")
     again = GatedSite(folder, 1.0, port=site.port)
     again.gate.set()
     expect_start(page, "#arrival-note", "The model is here")
@@ -131,16 +138,15 @@ def test_a_file_that_never_comes_is_not_asked_for_without_end(site, open_page):
     page = open_page(site.url)
     page.evaluate("() => { RETRY_DELAYS.fill(0.1); }")
     site.cut()
-    expect_note(page, " Depth 1-1 works.")
+    expect_note(page, r" Depth 1-1 works\.$")
     assert len(site.asked) == 7
     site.mend()
     page.click("#retry")
     expect_start(page, "#arrival-note", "The model is here")
 
 
-def expect_note(page, end):
-    ends = "end => document.getElementById('arrival-note').textContent.endsWith(end)"
-    page.wait_for_function(ends, arg=end)
+def expect_note(page, pattern):
+    page.wait_for_function("it => new RegExp(it).test($('arrival-note').textContent)", arg=pattern)
 
 
 def test_a_cut_file_is_asked_for_again_when_the_network_is_back(site, open_page):
@@ -243,21 +249,22 @@ def test_it_translates_without_a_network_once_it_was_there(site, open_page):
 
 
 def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_page):
+    """The pause begins once the shallowest depth has run, however long that takes on this machine."""
     site.gate.set()
     page = open_page(site.url)
     expect_start(page, "#arrival-note", "The model is here")
-    ran = """() => {
-      window.ran = [];
-      const note = () => window.ran.push(document.getElementById('ran').textContent.slice(0, 9));
-      new MutationObserver(note).observe(document.getElementById('ran'), { childList: true });
+    hold = """() => {
+      const begin = later;
+      window.held = [];
+      later = (...job) => job[2] === PAUSE ? window.held.push(job) : begin(...job);
+      window.go_on = () => begin(...window.held.at(-1));
     }"""
-    page.evaluate(ran)
+    page.evaluate(hold)
     assert " ms" not in page.text_content("#slider-value")  # nothing has run on this device
-    page.locator("#text").press_sequentially("le chat dort.", delay=20)
+    page.locator("#text").press_sequentially("le chat dort.")
+    expect_start(page, "#ran", "depth 1-1: ")
+    page.evaluate("() => go_on()")
     expect_start(page, "#ran", "depth 2-2: ")
-    seen = page.evaluate("() => window.ran")
-    assert seen[0] == "depth 1-1"
-    assert seen[-1] == "depth 2-2"
     assert " ms a sentence" in page.text_content("#slider-value")
 
 
@@ -289,7 +296,7 @@ def test_a_newer_text_does_not_wait_for_a_long_one(site, open_page):
     worker = page.workers[0]
     worker.evaluate(record)
     worker.evaluate(hold)
-    assert site.held.wait(60)
+    assert site.held.wait(1000)
     long = "le chat dort et " * 750
     page.fill("#text", long)
     page.fill("#text", "un chien mange.")
