@@ -18,3 +18,10 @@ def bundled_model() -> Path:
         if (place / BUNDLED / "config.json").is_file():
             return place / BUNDLED
     raise UserError("this installation has no bundled model: name one, a model folder or a finished run")
+
+
+def short_name(model: Path) -> str:
+    """The folder's name; for the model of a run, the run's."""
+    path = model.resolve()
+    of_run = path.name == "model" and (path.parent / "recipe.json").exists()
+    return path.parent.name if of_run else path.name

@@ -13,14 +13,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from safetensors import SafetensorError
 
-from anydepth.artifact.card import model_card
 from anydepth.artifact.folder import (
     FILES,
     WEIGHTS,
@@ -30,11 +29,9 @@ from anydepth.artifact.folder import (
     check_files,
     check_menu,
     check_pairs,
-    choose_format,
     make_model,
     parse_config,
     read_config,
-    without_defaults,
 )
 from anydepth.artifact.model_file import Kind, ModelFile, is_model_file
 from anydepth.config import ModelConfig
@@ -42,12 +39,8 @@ from anydepth.data.tokenizer import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.device import apply_torch_threads, choose_device, runs_on_cpu
 from anydepth.errors import UserError
-from anydepth.files import atomic_folder, file_sha256, write_atomically
-from anydepth.tensors import write_tensors
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from anydepth.model import Transformer
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
@@ -277,58 +270,6 @@ def _names(pairs: Sequence[LanguagePair]) -> str:
     return ", ".join(pair.name for pair in pairs)
 
 
-@dataclass(frozen=True)
-class ModelContent:
-    """What a model folder is made from.
-
-    `pairs` matter where there are several, or one with a tag; `languages` then are a summary. A model that classifies
-    has `labels`, and in training read `max_tokens` of a text at most.
-    """
-
-    config: ModelConfig
-    tensors: "dict[str, Tensor]"
-    tokenizer: Tokenizer
-    menu: DepthMenu
-    languages: tuple[str, str]
-    pairs: Sequence[LanguagePair] = ()
-    labels: Sequence[str] = ()
-    token_depths: "TokenDepths | None" = None
-    max_tokens: int | None = None
-    lowercase_capitals: bool = False
-
-
-def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
-    """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card."""
-    config, tokenizer, menu, rule = content.config, content.tokenizer, content.menu, content.token_depths
-    pairs = content.pairs if len(content.pairs) > 1 or any(pair.tag for pair in content.pairs) else ()
-    with atomic_folder(folder) as temporary:
-        write_tensors(temporary / WEIGHTS, content.tensors)
-        (temporary / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
-        if rule is not None:
-            rule.table.save(temporary / WORD_DEPTHS)
-        record: dict[str, Any] = {
-            "format": choose_format(config, pairs, bool(content.labels) or rule is not None),
-            "model": without_defaults(config),
-            "vocabulary": tokenizer.vocabulary_size,
-            "languages": list(content.languages),
-        }
-        if pairs:
-            record["pairs"] = [asdict(pair) for pair in pairs]
-        if content.labels:
-            record |= {"labels": list(content.labels), "max_tokens": content.max_tokens}
-        if content.lowercase_capitals:
-            record["lowercase_capitals"] = True
-        if rule is not None:
-            record["words"] = {"special": rule.special, "scale": rule.scale, "lambda": rule.lambda_}
-            if rule.unseen != "deepest":
-                record["words"]["unseen"] = rule.unseen
-        record["files"] = {path.name: file_sha256(path) for path in sorted(temporary.iterdir())}
-        record["facts"] = facts
-        (temporary / "config.json").write_text(_json(record), "utf-8")
-        (temporary / "depths.json").write_text(_json(menu.to_json()), "utf-8")
-        (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
-
-
 def resolve(path: Path | str) -> Path:
     """The model folder that a user means by naming it or the run it came from; a model file is itself."""
     path = Path(path)
@@ -346,13 +287,6 @@ def resolve(path: Path | str) -> Path:
     if inside:
         raise UserError(f"{path} is not a model but has some: choose one of {', '.join(inside)} in it")
     raise UserError(f"{path} is not a model folder: it has no config.json")
-
-
-def short_name(model: Path) -> str:
-    """The folder's name; for the model of a run, the run's."""
-    path = model.resolve()
-    of_run = path.name == "model" and (path.parent / "recipe.json").exists()
-    return path.parent.name if of_run else path.name
 
 
 def load_model(path: Path | str, device: str = "cpu", *, defer: bool = False) -> LoadedModel:
@@ -462,23 +396,3 @@ def _token_depths(words: Any, config: FolderConfig, menu: DepthMenu, tokenizer: 
     found = TokenDepths(table, tokenizer, rule.special, rule.scale, rule.lambda_, rule.unseen)
     found.check_layers(config.model.encoder_layers)
     return found
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether weights and tokenizer are there as they were saved."""
-    try:
-        check_files(folder, read_config(folder))
-    except (OSError, ValueError, UserError):
-        return False
-    return (folder / "depths.json").is_file()
-
-
-def record_measurements(folder: Path, menu: DepthMenu) -> None:
-    """Put what a sweep measured into the model's menu and on its card."""
-    record = json.loads((folder / "config.json").read_text("utf-8"))
-    write_atomically(folder / "depths.json", _json(menu.to_json()))
-    write_atomically(folder / "README.md", model_card(record, menu.whole))
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

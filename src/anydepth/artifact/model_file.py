@@ -35,14 +35,14 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Section:
+class FileSection:
     kind: int
     index: int  # of a layer
     data: bytes
 
 
 @dataclass(frozen=True)
-class Place:
+class SectionEntry:
     """Where a section is."""
 
     kind: int
@@ -58,7 +58,7 @@ class ModelFile:
 
     path: Path
     header: dict[str, Any]
-    places: tuple[Place, ...]
+    places: tuple[SectionEntry, ...]
 
     @classmethod
     def open(cls, path: Path) -> "ModelFile":
@@ -114,7 +114,7 @@ def is_model_file(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def build_model_file(header: dict[str, Any], sections: Sequence[Section]) -> bytes:
+def build_model_file(header: dict[str, Any], sections: Sequence[FileSection]) -> bytes:
     """The whole file."""
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     length = PREAMBLE.size + ENTRY.size * len(sections) + len(text)
@@ -148,10 +148,10 @@ def _read_preamble(data: bytes) -> tuple[int, int]:
     return length, count
 
 
-def _read_header(data: bytes, length: int, count: int) -> tuple[dict[str, Any], tuple[Place, ...]]:
+def _read_header(data: bytes, length: int, count: int) -> tuple[dict[str, Any], tuple[SectionEntry, ...]]:
     if len(data) < length or zlib.crc32(data[CHECKED_FROM:]) != struct.unpack_from("<I", data, 12)[0]:
         raise ValueError("the checksum of its header is wrong")
-    places = tuple(Place(*ENTRY.unpack_from(data, PREAMBLE.size + ENTRY.size * i)) for i in range(count))
+    places = tuple(SectionEntry(*ENTRY.unpack_from(data, PREAMBLE.size + ENTRY.size * i)) for i in range(count))
     end = length
     for place in places:
         if place.offset != _to_line(end):
