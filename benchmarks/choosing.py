@@ -16,7 +16,7 @@ import anydepth
 from anydepth.data.corpus import read_lines
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector
-from anydepth.selectors.network import DEFAULTS, DepthPredictor, Kind, SelectorReader
+from anydepth.selectors.network import DEFAULTS, DepthPredictor, SelectorKind, SelectorReader
 
 
 def main(
@@ -33,7 +33,7 @@ def main(
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(texts)]
     shallowest = translator.menu.names[0]
 
-    def untrained(kind: Kind) -> LearnedSelector:
+    def untrained(kind: SelectorKind) -> LearnedSelector:
         config, depths = DEFAULTS[kind], translator.menu.names
         network = DepthPredictor(config, translator.model, len(depths))
         read = SelectorReader(translator.model, translator.tokenizer, config.reads == "encoder")

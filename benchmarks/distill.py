@@ -16,7 +16,7 @@ import torch
 import typer
 from common import interleaved, print_versions, random_model
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import read_lines
 from anydepth.data.tokenizer import TokenizerOptions
@@ -126,7 +126,7 @@ def save_random_model(folder: Path, width: int, layers: int) -> Path:
     model = random_model(width, layers, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = DepthMenu.of([SubNetwork.prefix(layers, layers)])
-    artifact.save(folder, artifact.ModelContent(model.config, tensors, tokenizer, menu, ("aa", "bb")), {})
+    saving.save(folder, saving.ModelContent(model.config, tensors, tokenizer, menu, ("aa", "bb")), {})
     return folder
 
 

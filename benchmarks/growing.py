@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anydepth.artifact import bundled_model
-from anydepth.artifact.model import ModelContent, save
+from anydepth.artifact.saving import ModelContent, save
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer

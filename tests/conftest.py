@@ -159,13 +159,13 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_changed(run: Path, folder: Path) -> None:
     """Save the run's model with one number changed."""
-    from anydepth.artifact import model as artifact
+    from anydepth.artifact import saving
 
     there = Translator.load(run, engine="torch", device="cpu")
     tensors = {name: p.detach().clone() for name, p in there.model.named_parameters()}
     tensors["decoder.norm.bias"][0] += 0.5
-    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
+    saving.save(folder, content, {})
 
 
 def anydepth(*arguments: object, stdin: bytes = b"", **how: Any) -> subprocess.CompletedProcess[bytes]:

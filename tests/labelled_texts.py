@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.infer.classifier import Classifier
 from anydepth.word_depths.table import WordDepths
 
@@ -49,7 +49,7 @@ def save_noisy(run: Path, folder: Path, noise: float) -> Path:
     }
     config, tokenizer, depths = there.model.config, there.tokenizer, there.token_depths
     rest = {"labels": there.labels, "token_depths": depths, "max_tokens": there.max_tokens}
-    artifact.save(folder, artifact.ModelContent(config, tensors, tokenizer, there.menu, ("en", "en"), **rest), {})
+    saving.save(folder, saving.ModelContent(config, tensors, tokenizer, there.menu, ("en", "en"), **rest), {})
     return folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running_server import Served, serving
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.infer.translator import Translator
 
 
@@ -19,7 +19,7 @@ def measured_run(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     there = Translator.load(run, engine="torch", device="cpu")
     for place, name in enumerate(there.menu.names):
         there.menu.measured(name, {}, {"bleu": 90.0 + place, "chrf": 95.0})
-    artifact.record_measurements(run / "model", there.menu)
+    saving.record_measurements(run / "model", there.menu)
     return run
 
 

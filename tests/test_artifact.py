@@ -7,7 +7,7 @@ from conftest import run_recipe
 from safetensors.torch import load_file, save_file
 
 import anydepth
-from anydepth.artifact.model import record_measurements
+from anydepth.artifact.saving import record_measurements
 from anydepth.errors import UserError
 from anydepth.files import file_sha256
 

@@ -12,7 +12,7 @@ from conftest import toy_pairs
 from random_models import random_translator
 
 import anydepth
-from anydepth.artifact.model_file import ENTRY, LINE, PREAMBLE, Kind, ModelFile, Section, build_model_file
+from anydepth.artifact.model_file import ENTRY, LINE, PREAMBLE, FileSection, Kind, ModelFile, build_model_file
 from anydepth.depth import SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.native import NativeModel
@@ -60,7 +60,7 @@ def with_core(data: bytes, **changes: object) -> bytes:
     length, count = struct.unpack_from("<Q", data, 16)[0], struct.unpack_from("<I", data, 32)[0]
     header = json.loads(data[PREAMBLE.size + ENTRY.size * count : length])
     entries = [ENTRY.unpack_from(data, PREAMBLE.size + ENTRY.size * i) for i in range(count)]
-    sections = [Section(kind, index, data[offset : offset + size]) for kind, index, offset, size, _ in entries]
+    sections = [FileSection(kind, index, data[offset : offset + size]) for kind, index, offset, size, _ in entries]
     assert build_model_file(header, sections) == data
     return build_model_file({"core": header["core"] | changes}, sections)
 

@@ -14,7 +14,7 @@ from random_models import TEXTS
 from running_server import Served
 
 import anydepth
-from anydepth.artifact import bundled_model
+from anydepth.artifact import bundled_model, saving
 from anydepth.artifact import model as artifact
 from anydepth.artifact.model_file import ModelFile
 from anydepth.depth import DepthMenu, SubNetwork
@@ -256,8 +256,8 @@ def test_a_file_has_the_depths_of_words(toy_run, tmp_path):
     menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
     table = WordDepths("mi", 2, {"chat": (1.0,), "dort": (0.1,)})
     depths = TokenDepths(table, toy.tokenizer, special="mean", unseen="subword")
-    content = artifact.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
+    saving.save(folder, content, {})
     native = anydepth.load(folder, engine="native")
     export_runtime(anydepth.load(folder, engine="torch"), path, SampleText(TEXTS, None, "test"), 1)
     file = anydepth.load(path)

@@ -7,7 +7,7 @@ from sacrebleu.metrics import BLEU
 
 from anydepth.evaluate.every_depth import EveryDepth
 from anydepth.evaluate.metrics import sentence_chrf
-from anydepth.evaluate.tradeoff import TradeOff
+from anydepth.evaluate.tradeoff import Tradeoff
 
 VOCABULARY = ["red", "green", "small", "house", "tree", "river", "walks", "sings", "old", "of", "the", "stone"]
 
@@ -39,6 +39,6 @@ def noisy_table(right: dict[str, float], count: int = 60, seed: int = 1) -> Ever
     return table_of(columns, [" ".join(words) for words in references])
 
 
-def with_costs(table: EveryDepth, *seconds_k: float) -> TradeOff:
+def with_costs(table: EveryDepth, *seconds_k: float) -> Tradeoff:
     """Every sentence costs the same."""
-    return TradeOff(table, np.tile(np.array(seconds_k), (len(table), 1)))
+    return Tradeoff(table, np.tile(np.array(seconds_k), (len(table), 1)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.data.tokenizer import TokenizerOptions
@@ -24,5 +24,5 @@ def save_model(folder: Path, layers: int, menu: DepthMenu | None = None) -> Tran
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     menu = menu or DepthMenu.every_prefix(layers, layers)
-    artifact.save(folder, artifact.ModelContent(config, tensors, tokenizer, menu, ("en", "EN")), {})
+    saving.save(folder, saving.ModelContent(config, tensors, tokenizer, menu, ("en", "EN")), {})
     return Translator.load(folder, engine="torch", device="cpu")

@@ -11,7 +11,7 @@ from labelled_texts import reconstruction_table, save_noisy
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.card import model_card
 from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
@@ -177,11 +177,11 @@ def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     there = Classifier.load(by_mi_run, device="cpu")
     table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
     tensors = {name: p.detach() for name, p in there.model.named_parameters()}
-    content = artifact.ModelContent(
+    content = saving.ModelContent(
         there.model.config, tensors, there.tokenizer, there.menu, ("en", "en"),
         labels=there.labels, token_depths=TokenDepths(table, there.tokenizer),
     )  # fmt: skip
-    artifact.save(folder, content, {})
+    saving.save(folder, content, {})
     options = EvaluationOptions(lambdas=(0.0, 0.2), **QUICK)
     systems = {"mi": find_members([by_mi_run], test), "reconstruction": find_members([folder], test)}
     by_mi, by_losses = evaluate(systems, options).systems

@@ -12,7 +12,7 @@ from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.errors import UserError
 from anydepth.evaluate import experiment
-from anydepth.evaluate.compare import ScoredModel, System, SystemsResult, compare_systems
+from anydepth.evaluate.compare import CompareResult, ScoredModel, System, compare_systems
 from anydepth.evaluate.compare_report import compare_report, write_comparison
 from anydepth.evaluate.experiment import Conditions, RunOptions
 from anydepth.evaluate.figures import draw
@@ -46,20 +46,20 @@ def model(name: str, bleu: float, line: str = "") -> ScoredModel:
     return ScoredModel(name, "2-2", f"fingerprint of {name}", f"key of {name}", f"{name}.txt", outputs, quality)
 
 
-def made(first: str = "no-kd", second: str = "rkd", third: str = "other [bold]") -> SystemsResult:
+def made(first: str = "no-kd", second: str = "rkd", third: str = "other [bold]") -> CompareResult:
     systems = (
         System(first, (model("a1", 30), model("a2", 32)), None),
         System(second, (model("b1", 31), model("b2", 33), model("b3", 35)), Difference(2, 1.5, 2.5, 0.0009)),
         System(third, (model("c1", 30.5, "with\ra return"),), Difference(-0.5, -1.25, 0.25, 0.0451)),
     )
-    return SystemsResult(systems, CONDITIONS, 1000, 1)
+    return CompareResult(systems, CONDITIONS, 1000, 1)
 
 
-def print_comparison(result: SystemsResult, console: Console) -> None:
+def print_comparison(result: CompareResult, console: Console) -> None:
     to_terminal(compare_report(result), console)
 
 
-def draw_differences(result: SystemsResult) -> bytes:
+def draw_differences(result: CompareResult) -> bytes:
     (figure,) = compare_report(result).figures()
     return draw(figure)[0]
 
@@ -96,7 +96,7 @@ def test_a_narrow_terminal_gets_two_tables_and_every_figure() -> None:
 def test_without_seeds_there_is_no_deviation() -> None:
     systems = tuple(System(one.label, one.models[:1], one.difference) for one in made().systems)
     stream = io.StringIO()
-    print_comparison(SystemsResult(systems, CONDITIONS, 1000, 1), Console(file=stream, width=120))
+    print_comparison(CompareResult(systems, CONDITIONS, 1000, 1), Console(file=stream, width=120))
     assert not re.search(r"\bsd\b|seeds", stream.getvalue())
 
 
@@ -108,7 +108,7 @@ def test_a_report_has_the_outputs_of_its_models_and_of_no_others(tmp_path: Path)
     write_comparison(made(), tmp_path)
     assert files_in(tmp_path) == {"made.json", *(f"{name}.txt" for name in ("a1", "a2", "b1", "b2", "b3", "c1"))}
     (tmp_path / "outputs" / "a1.txt").write_text("something else\n" * 4, "utf-8")
-    write_comparison(SystemsResult(made().systems[:2], CONDITIONS, 1000, 1), tmp_path)
+    write_comparison(CompareResult(made().systems[:2], CONDITIONS, 1000, 1), tmp_path)
     assert files_in(tmp_path) == {"made.json", *(f"{name}.txt" for name in ("a1", "a2", "b1", "b2", "b3"))}
     data = json.loads((tmp_path / "compare.json").read_text("utf-8"))
     assert [one["sd_bleu"] for one in data["systems"]] == pytest.approx([2**0.5, 2])
@@ -131,7 +131,7 @@ def test_the_page_needs_nothing_from_outside_and_shows_text_as_text(tmp_path: Pa
 def test_the_picture_takes_any_name_and_grows_with_the_systems() -> None:
     odd = draw_differences(made("a $x^{$ b", "a very long name " * 8, "_"))
     assert imread(io.BytesIO(odd)).shape[1] == 840
-    few = SystemsResult(made().systems[:2], CONDITIONS, 1000, 1)
+    few = CompareResult(made().systems[:2], CONDITIONS, 1000, 1)
     assert imread(io.BytesIO(draw_differences(few))).shape[0] < imread(io.BytesIO(draw_differences(made()))).shape[0]
     assert draw_differences(made()) == draw_differences(made())
 
@@ -165,7 +165,7 @@ def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkey
     families = {"a/b": save_model(tmp_path / "one", 1), "a b": [save_model(tmp_path / f"m{n}", n) for n in (2, 3)]}
     report = tmp_path / "report"
 
-    def compare(systems: dict[str, object]) -> tuple[SystemsResult, str]:
+    def compare(systems: dict[str, object]) -> tuple[CompareResult, str]:
         console = Console(file=io.StringIO(), width=120)
         show_progress(console)
         try:

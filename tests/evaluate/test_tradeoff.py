@@ -13,7 +13,7 @@ from anydepth.evaluate.every_depth import join_tables, split_by_source, take_row
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.tradeoff import (
     ChoiceOutcome,
-    TradeOff,
+    Tradeoff,
     default_threshold,
     label_thresholds,
     seconds_at,
@@ -90,7 +90,7 @@ def test_depths_off_the_front_would_add_next_to_nothing():
             assert best - 0.05 <= ours <= best + 1e-9
 
 
-def best_of_all_pairs(tradeoff: TradeOff, seconds: float) -> float:
+def best_of_all_pairs(tradeoff: Tradeoff, seconds: float) -> float:
     cost = tradeoff.seconds_k
     found = [tradeoff.bleu_k[k] for k in range(9) if cost[k] <= seconds]
     for a, b in combinations(range(9), 2):
@@ -103,7 +103,7 @@ def best_of_all_pairs(tradeoff: TradeOff, seconds: float) -> float:
 def test_a_choice_has_the_time_of_its_depths_and_of_choosing():
     seconds_nk = seconds_at([LengthCost(1, 0), LengthCost(2, 0.1), LengthCost(0, 1), LengthCost(5, 5)], range(60))
     assert seconds_nk[7].tolist() == pytest.approx([1, 2.7, 7, 40])
-    tradeoff = TradeOff(TABLE, seconds_nk)
+    tradeoff = Tradeoff(TABLE, seconds_nk)
     chosen = [row % 2 for row in range(60)]
     one = tradeoff.outcome(chosen, threshold=0.3, overhead=0.25)
     assert one.threshold == 0.3
@@ -117,7 +117,7 @@ def test_a_choice_has_the_time_of_its_depths_and_of_choosing():
 
 def test_costs_of_other_sentences_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
-        TradeOff(TABLE, np.ones((59, 4)))
+        Tradeoff(TABLE, np.ones((59, 4)))
 
 
 def test_all_sentences_at_one_depth_is_no_choice():
@@ -268,7 +268,7 @@ def test_the_plan_decides_which_depths_are_mixed_and_hindsight_is_never_worse():
     """Elsewhere the middle depth is useless, so nobody would have planned to use it, good as it is here."""
     here = with_costs(noisy_table({"1-1": 0.5, "1-2": 0.85, "2-2": 0.9}), 1.0, 2.0, 4.0)
     elsewhere = with_costs(noisy_table({"1-1": 0.5, "1-2": 0.1, "2-2": 0.9}), 1.0, 2.0, 4.0)
-    planned = TradeOff(here.table, here.seconds_nk, elsewhere)
+    planned = Tradeoff(here.table, here.seconds_nk, elsewhere)
     two_thirds = np.array([2 / 3, 0.0, 1 / 3])
     assert planned.mixture_bleu(2.0) == pytest.approx(here.table.mixed_bleu(two_thirds))
     assert planned.mixture_bleu(2.0, hindsight=True) == pytest.approx(here.bleu_k[1])

@@ -16,7 +16,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.render import to_html, to_terminal, write_report
-from anydepth.evaluate.tradeoff import ChoiceTiming, TradeOff, seconds_to_choose, time_choices, token_ids
+from anydepth.evaluate.tradeoff import ChoiceTiming, Tradeoff, seconds_to_choose, time_choices, token_ids
 from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report, write_record
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.infer.translator import Translator
@@ -41,7 +41,7 @@ CONDITIONS = Conditions(
 FILES = {"curve.png", "depths.png", "depths-oracle.png", "select.json"}
 
 
-def lucky_curve(tradeoff: TradeOff, kind: str, thresholds: list[float], luck: float) -> SelectorCurve:
+def lucky_curve(tradeoff: Tradeoff, kind: str, thresholds: list[float], luck: float) -> SelectorCurve:
     """Of a selector that knows the best depth of a share of the sentences and takes the rest to the last one."""
     deepest = len(tradeoff.table.depths) - 1
     best_n = tradeoff.table.best()

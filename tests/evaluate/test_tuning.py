@@ -7,7 +7,7 @@ from conftest import toy_pairs
 from constructed_tables import table_of
 
 import anydepth
-from anydepth.evaluate.tradeoff import TradeOff, seconds_at, tune_selector
+from anydepth.evaluate.tradeoff import Tradeoff, seconds_at, tune_selector
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.learned import LearnedSelector
 from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorReader
@@ -56,7 +56,7 @@ def test_tuning_brings_it_above_the_mixtures(translator):
     sources, everything = table()
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(sources)]
     lengths = [len(row) for row in ids]
-    tradeoff = TradeOff(everything, seconds_at(COSTS, lengths))
+    tradeoff = Tradeoff(everything, seconds_at(COSTS, lengths))
     raw = foreseeing_length(translator)
     found = tune_selector(raw, ids, tradeoff)
     scores = found.scores(ids)
@@ -73,5 +73,5 @@ def test_the_selector_it_was_made_from_stays_as_it_is(translator):
     ids = [[*row, 3] for row in translator.tokenizer.encode_many(sources)]
     raw = foreseeing_length(translator)
     before = raw.scores(ids)
-    tune_selector(raw, ids, TradeOff(everything, seconds_at(COSTS, [len(row) for row in ids])))
+    tune_selector(raw, ids, Tradeoff(everything, seconds_at(COSTS, [len(row) for row in ids])))
     np.testing.assert_array_equal(raw.scores(ids), before)

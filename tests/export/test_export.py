@@ -9,7 +9,7 @@ from conftest import anydepth, assert_one_line, python, save_changed
 from random_models import TEXTS, random_translator
 
 import anydepth as package
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.folder import read_config
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.onnx import OnnxEngine
@@ -109,8 +109,8 @@ def test_a_plain_depth_leaves_the_depths_of_words_behind(toy, toy_run, tmp_path)
     menu = DepthMenu.of([*(entry.subnetwork for entry in toy.menu), SubNetwork.words(2, 2)])
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), toy.tokenizer)
     source = tmp_path / "model"
-    content = artifact.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
-    artifact.save(source, content, {})
+    content = saving.ModelContent(toy.model.config, tensors, toy.tokenizer, menu, ("fr", "en"), token_depths=depths)
+    saving.save(source, content, {})
     for depth, kept in (("1-1", False), ("2-1", False), ("2-2-words", True)):
         out = tmp_path / depth
         export(

@@ -8,7 +8,7 @@ import torch
 from conftest import python
 
 import anydepth
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.folder import LanguagePair
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
@@ -26,8 +26,8 @@ def save_again(there, folder, menu=None, pairs=None):
     tensors = {name: value.detach().clone() for name, value in there.model.named_parameters()}
     pairs = there.pairs if pairs is None else pairs
     config, menu = there.model.config, menu or there.menu
-    content = artifact.ModelContent(config, tensors, there.tokenizer, menu, there.languages, pairs)
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(config, tensors, there.tokenizer, menu, there.languages, pairs)
+    saving.save(folder, content, {})
     return anydepth.load(folder, engine="torch")
 
 

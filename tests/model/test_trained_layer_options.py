@@ -10,7 +10,7 @@ from conftest import anydepth as command
 from conftest import load_weights, run_recipe, toy_pairs
 
 import anydepth
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
@@ -85,8 +85,8 @@ def saved(toy_run: Path, folder: Path, **options: object) -> Transformer:
             if "scales" in name or "rows" in name:
                 value.uniform_(0.2, 0.8)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    content = artifact.ModelContent(config, tensors, tokenizer, DepthMenu.every_prefix(3, 2), ("fr", "en"))
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(config, tensors, tokenizer, DepthMenu.every_prefix(3, 2), ("fr", "en"))
+    saving.save(folder, content, {})
     return model
 
 
@@ -118,8 +118,8 @@ def test_a_folder_without_them_is_written_as_ever(tmp_path):
     golden, record = anydepth.load(GOLDEN, engine="torch"), json.loads((GOLDEN / "config.json").read_text())
     tensors = {name: value.detach().contiguous() for name, value in golden.model.named_parameters()}
     config, languages = golden.model.config, golden.languages
-    content = artifact.ModelContent(config, tensors, golden.tokenizer, golden.menu, languages)
-    artifact.save(tmp_path / "model", content, record["facts"])
+    content = saving.ModelContent(config, tensors, golden.tokenizer, golden.menu, languages)
+    saving.save(tmp_path / "model", content, record["facts"])
     for name in ("config.json", "depths.json", "model.safetensors", "tokenizer.model"):  # the card shows today's API
         assert (tmp_path / "model" / name).read_bytes() == (GOLDEN / name).read_bytes(), name
 

@@ -10,7 +10,7 @@ from conftest import anydepth, assert_one_line
 from running_server import serving
 
 import anydepth as package
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.export.runtime import build_runtime_file
 from anydepth.word_depths.table import TokenDepths, WordDepths
@@ -140,8 +140,8 @@ def test_a_language_code_with_a_hyphen(toy_run, tmp_path):
     there = package.load(toy_run, engine="torch")
     tensors = {name: value.detach() for name, value in there.model.named_parameters()}
     languages = ("pt-BR", "en")
-    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, languages)
-    artifact.save(tmp_path / "model", content, {})
+    content = saving.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, languages)
+    saving.save(tmp_path / "model", content, {})
     with serving(tmp_path / "model") as served:
         answer = served.translate("le chat dort.", source="auto").json()
         assert answer["translatedText"] == "the cat sleeps."
@@ -189,8 +189,8 @@ def test_a_depth_that_the_engine_cannot_run_is_left_out(toy_run, tmp_path):
     depths = TokenDepths(WordDepths("mi", 2, {"chat": (1.0,)}), there.tokenizer)
     folder = tmp_path / "model"
     config, languages = there.model.config, ("fr", "en")
-    content = artifact.ModelContent(config, tensors, there.tokenizer, menu, languages, token_depths=depths)
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(config, tensors, there.tokenizer, menu, languages, token_depths=depths)
+    saving.save(folder, content, {})
     with serving(folder, "--engine", "ctranslate2") as served:
         assert served.translate("le chat dort.").json()["depth"] == "2-2"
         refused = served.translate("le chat dort.", depth="2-2-words")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import anydepth, assert_one_line, write_corpus
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.evaluate.metrics import score
 from anydepth.infer.translator import Translator
 
@@ -23,8 +23,8 @@ def save_noisy(run: Path, folder: Path, noise: float, seed: int) -> Path:
         name: p.detach() + noise * torch.randn(p.shape, generator=generator) * p.detach().std(correction=0)
         for name, p in there.model.named_parameters()
     }
-    content = artifact.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(there.model.config, tensors, there.tokenizer, there.menu, there.languages)
+    saving.save(folder, content, {})
     return folder
 
 

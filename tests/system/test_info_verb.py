@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.folder import LanguagePair
 from anydepth.cli import build_app
 from anydepth.cli.info import translator_facts
@@ -164,8 +165,8 @@ def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, menu: DepthMen
     torch.manual_seed(1)
     model = Transformer(config, tokenizer.vocabulary_size)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
-    content = artifact.ModelContent(config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), **more})
-    artifact.save(folder, content, {})
+    content = saving.ModelContent(config, tensors, tokenizer, menu, **{"languages": ("fr", "en"), **more})
+    saving.save(folder, content, {})
     return folder
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
 
 
-class _Text(NamedTuple):
+class _TestText(NamedTuple):
     """What to translate, and what its files are called."""
 
     sources: list[str]
@@ -90,17 +90,17 @@ def calibrate(
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
 
 
-def _read_given(source: Path | None, reference: Path | None) -> _Text | None:
+def _read_given(source: Path | None, reference: Path | None) -> _TestText | None:
     from anydepth.data.corpus import read_lines
 
     if source is None and reference is None:
         return None
     if source is None or reference is None:
         raise UserError("--source and --reference belong together: give both, or neither")
-    return _Text(list(read_lines(source)), list(read_lines(reference)), source.name, reference.name)
+    return _TestText(list(read_lines(source)), list(read_lines(reference)), source.name, reference.name)
 
 
-def _own_text(translator: "Translator", given: Path) -> _Text:
+def _own_text(translator: "Translator", given: Path) -> _TestText:
     """That of the model, or of its run."""
     from anydepth.export.sample import find_sample
 
@@ -108,4 +108,4 @@ def _own_text(translator: "Translator", given: Path) -> _Text:
     if sample.references is None:
         raise UserError("this model has no sample.tsv to measure on: give --source and --reference")
     stderr.print(f"measuring on {len(sample.sources):,} sentences, {sample.origin}")
-    return _Text(sample.sources, sample.references, sample.origin, sample.origin)
+    return _TestText(sample.sources, sample.references, sample.origin, sample.origin)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anydepth.infer.classifier import Classification, Classifier
     from anydepth.selectors import Selector
 
-DepthOption = Annotated[
+ClassifierDepth = Annotated[
     str | None,
     typer.Option(
         help="Depth, such as 6-0; `info` lists them.  [default: the model's default depth]", show_default=False
@@ -74,7 +74,7 @@ class WordOptions:
 
 def classify(
     model: ModelArgument,
-    depth: DepthOption = None,
+    depth: ClassifierDepth = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -134,7 +134,7 @@ def classify(
 
 
 @dataclass
-class _Written:
+class _Totals:
     """`filled` texts have as many subwords as there can be; `depths` are those of all texts, added up."""
 
     texts: int = 0
@@ -143,9 +143,9 @@ class _Written:
     depths: float = 0.0
 
 
-def _write(out: BinaryIO, found: "Iterator[Classification]", shortest: int, full: int) -> _Written:
+def _write(out: BinaryIO, found: "Iterator[Classification]", shortest: int, full: int) -> _Totals:
     """A line for each text; an empty one for those that have no more subwords than an empty text has."""
-    written = _Written()
+    written = _Totals()
     for one in found:
         if one.tokens <= shortest:
             written.empty += 1

@@ -59,11 +59,10 @@ def compare(
     on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
     translators = opt.load_families(systems, on)
     named = (source.name, reference.name)
-    options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, samples=samples)
-    kept = KeptOutputs(out)
-    result = compare_systems(
-        translators, sources, references, options, depth=depth, seed=seed, over_seeds=over_seeds, kept=kept
+    options = RunOptions(
+        beam, length_penalty, batch_size, cut_long, *named, samples=samples, seed=seed, over_seeds=over_seeds
     )
+    result = compare_systems(translators, sources, references, options, depth=depth, kept=KeptOutputs(out))
     to_terminal(compare_report(result), opt.results())
     if out is not None:
         opt.stderr.print(f"report: {write_comparison(result, out)}")

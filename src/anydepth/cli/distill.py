@@ -28,7 +28,7 @@ from anydepth.cli.options import (
     stderr,
 )
 
-Depth = Annotated[
+DepthOption = Annotated[
     str | None,
     typer.Option(
         help="Depth, such as 6-2.  [default: the model's default depth]",
@@ -44,7 +44,7 @@ def distill(
         Path, typer.Option(help="Sentences to translate, one per line; may be gzipped.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Folder for the new corpus.", show_default=False)],
-    depth: Depth = None,
+    depth: DepthOption = None,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 1.0,
     batch_size: BatchSize = 64,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from anydepth.cli.classify import DepthOption, SpecialOption, UnseenOption, WordDepthsFile, WordOptions
+from anydepth.cli.classify import ClassifierDepth, SpecialOption, UnseenOption, WordDepthsFile, WordOptions
 from anydepth.cli.options import Device, Threads, families, make_report_folder, results, split_names, stderr
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
@@ -46,7 +46,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    depth: DepthOption = None,
+    depth: ClassifierDepth = None,
     word_depths: WordDepthsFile = None,
     special: SpecialOption = None,
     unseen: UnseenOption = None,

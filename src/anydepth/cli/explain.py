@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.classify import DepthOption, WordDepthsFile, WordOptions, load_classifier
+from anydepth.cli.classify import ClassifierDepth, WordDepthsFile, WordOptions, load_classifier
 from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
@@ -32,7 +32,7 @@ def explain(
     html: Annotated[
         Path | None, typer.Option(help="Also write an HTML page, with a bar for each word.", show_default=False)
     ] = None,
-    depth: DepthOption = None,
+    depth: ClassifierDepth = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
@@ -73,7 +73,7 @@ def explain(
 def _load(
     paths: Sequence[Path], word_depths: Path | None, depth: str | None, device: str, threads: int | None
 ) -> "dict[str, Classifier]":
-    from anydepth.artifact.model import short_name
+    from anydepth.artifact import short_name
 
     loaded = [
         load_classifier(path, device, threads, WordOptions(None if number else word_depths), depth)

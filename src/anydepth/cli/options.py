@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anydepth.artifact import bundled_model
+from anydepth.artifact import bundled_model, short_name
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -172,8 +172,6 @@ def load_families(arguments: Sequence[str], on: LoadOptions) -> "dict[str, list[
 
 def families(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """The folders under each label, from arguments such as runs/flexible or individual=runs/1-1,runs/2-2."""
-    from anydepth.artifact.model import short_name
-
     read = [_family(argument) for argument in arguments]
     names = [name or short_name(paths[0]) for name, paths in read]
     if len(set(names)) < len(names):

@@ -23,7 +23,7 @@ word_depths_app = typer.Typer(
 
 TextColumnName = Annotated[str, typer.Option("--text-column", help="Text column of a CSV file.")]
 LabelColumnName = Annotated[str, typer.Option("--label-column", help="Label column of a CSV file.")]
-Layers = Annotated[
+LayersOption = Annotated[
     int, typer.Option(min=1, max=1000, help="Number of layers of the deepest words.", show_default=False)
 ]
 Out = Annotated[Path, typer.Option(help="Output table, a JSON file; a plot is written next to it.")]
@@ -43,7 +43,7 @@ def mi(
             show_default=False,
         ),
     ],
-    layers: Layers,
+    layers: LayersOption,
     out: Out = Path("word-depths.json"),
     text_column: TextColumnName = "text",
     label_column: LabelColumnName = "label",

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         WordDepthsConfig,
     )
     from anydepth.config.recipe import Recipe
-    from anydepth.config.section import Section
+    from anydepth.config.section import ConfigSection
     from anydepth.config.teacher import MapName, TeacherConfig
     from anydepth.config.train import TrainConfig
 
 __all__ = [
     "AugmentConfig",
+    "ConfigSection",
     "CorpusConfig",
     "DataConfig",
     "FlexibleConfig",
@@ -39,7 +40,6 @@ __all__ = [
     "ObjectiveConfig",
     "PairConfig",
     "Recipe",
-    "Section",
     "TeacherConfig",
     "TiedMultiConfig",
     "TrainConfig",
@@ -64,7 +64,7 @@ _MODULES = {
         "WordDepthsConfig",
     ),
     "recipe": ("Recipe",),
-    "section": ("Section",),
+    "section": ("ConfigSection",),
     "teacher": ("MapName", "TeacherConfig"),
     "train": ("TrainConfig",),
 }

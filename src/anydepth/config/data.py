@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from anydepth.config.section import Section
+from anydepth.config.section import ConfigSection
 
 Task = Literal["translation", "text", "labels"]
 
 
-class CorpusConfig(Section):
+class CorpusConfig(ConfigSection):
     """Where sentence pairs come from: `source` and `target`, or `tsv`, or `huggingface`; or `text`, which has no
     translations; or `labelled`, which has labels instead. Files may be gzipped."""
 
@@ -80,7 +80,7 @@ Corpora = Annotated[
 ]
 
 
-class PairConfig(Section):
+class PairConfig(ConfigSection):
     """A language pair of several that one model learns."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["source_language", "train"]})
@@ -139,7 +139,7 @@ class PairConfig(Section):
 Proportion = Annotated[float, Field(ge=0, le=1)]
 
 
-class AugmentConfig(Section):
+class AugmentConfig(ConfigSection):
     """Changes of training pairs, so that a model learns text as people write it. Each is made to this share of the
     pairs, different ones in every epoch; one pair may get several."""
 
@@ -169,7 +169,7 @@ class AugmentConfig(Section):
     )
 
 
-class DataConfig(Section):
+class DataConfig(ConfigSection):
     source_language: str = Field("source", description="language code of the source, for the model card")
     target_language: str = Field("target", description="language code of the target")
     licence: str | None = Field(None, description="licence and origin of the corpus, for the model card")

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from anydepth.config.section import Section
+from anydepth.config.section import ConfigSection
 
 Sharing = Literal["none", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Residual = Literal["plain", "rezero", "dlcl"]
 Activation = Literal["relu", "gelu", "gelu-tanh"]
 
 
-class ModelConfig(Section):
+class ModelConfig(ConfigSection):
     """A Transformer: encoder and decoder, or encoder-only."""
 
     width: int = Field(256, ge=8, le=65_536, description="size of a state")

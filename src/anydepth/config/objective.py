@@ -5,20 +5,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from anydepth.config.section import Section
+from anydepth.config.section import ConfigSection
 
 Positive = Annotated[float, Field(gt=0)]
-Depth = Annotated[int, Field(ge=1)]
+LayerCount = Annotated[int, Field(ge=1)]
 ExitWeights = Literal["uniform", "linear", "deepest"]
 
 
-class VanillaConfig(Section):
+class VanillaConfig(ConfigSection):
     """The loss of the deepest exit alone."""
 
     name: Literal["vanilla"] = "vanilla"
 
 
-class TiedMultiConfig(Section):
+class TiedMultiConfig(ConfigSection):
     """The losses of all N x M exits (Dabre, Rubino and Fujita 2020, Algorithm 1)."""
 
     name: Literal["tied-multi"]
@@ -41,7 +41,7 @@ class TiedMultiConfig(Section):
     deepest_share: float = Field(0.5, gt=0, lt=1, description="weight of the deepest exit under `weights: deepest`")
 
 
-class FlexibleConfig(Section):
+class FlexibleConfig(ConfigSection):
     """Every depth that divides a stack's is a task with layers of its own (Wang, Xiao and Zhu 2021, Algorithm 1)."""
 
     name: Literal["flexible"]
@@ -51,10 +51,10 @@ class FlexibleConfig(Section):
     sides: Literal["both", "encoder", "decoder"] = Field(
         "both", description="which stack becomes flexible; the other one always runs whole"
     )
-    encoder_depths: tuple[Depth, ...] = Field(
+    encoder_depths: tuple[LayerCount, ...] = Field(
         (), description="depths of the encoder to train, such as [1, 3, 6]; empty: all that divide its number of layers"
     )
-    decoder_depths: tuple[Depth, ...] = Field((), description="the same for the decoder")
+    decoder_depths: tuple[LayerCount, ...] = Field((), description="the same for the decoder")
     task_weights: dict[str, Positive] = Field(
         {}, description="what tasks count in the loss, such as {12-6: 2, 1-1: 0.5}; those not named count 1"
     )
@@ -75,7 +75,7 @@ class FlexibleConfig(Section):
         return self
 
 
-class LayerDropConfig(Section):
+class LayerDropConfig(ConfigSection):
     """Every batch leaves out layers at random (Fan, Grave and Joulin 2020); `train.accumulate`: batches per update."""
 
     name: Literal["layerdrop"]
@@ -90,7 +90,7 @@ def _prior(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         raise ValueError(f"it is `aggregated` or two positive numbers such as [1, 1], not {value!r}") from None
 
 
-class LatentConfig(Section):
+class LatentConfig(ConfigSection):
     """Gates on layers learn which to use, for each language pair (Li, Stickland, Tang and Kong 2020)."""
 
     name: Literal["latent"]
@@ -160,7 +160,7 @@ class LatentConfig(Section):
         return self
 
 
-class WordDepthsConfig(Section):
+class WordDepthsConfig(ConfigSection):
     """Every word has its own depth, known beforehand (Liu, Meng, Zhou, Chen and Xu 2021); the decoder runs whole."""
 
     name: Literal["word-depths"]
@@ -196,7 +196,7 @@ class WordDepthsConfig(Section):
         return self
 
 
-class HaltingConfig(Section):
+class HaltingConfig(ConfigSection):
     """A unit after the first layer says how deep each token goes (Elbayad et al. 2020), for classification.
 
     The model learns to classify after every layer, and the unit which is the first layer whose answer is right.

@@ -7,12 +7,12 @@ from pydantic import Field, model_validator
 from anydepth.config.data import DataConfig
 from anydepth.config.model import ModelConfig
 from anydepth.config.objective import ObjectiveConfig, VanillaConfig
-from anydepth.config.section import Section
+from anydepth.config.section import ConfigSection
 from anydepth.config.teacher import TeacherConfig
 from anydepth.config.train import TrainConfig
 
 
-class Recipe(Section):
+class Recipe(ConfigSection):
     about: str | None = Field(
         None,
         description="what people should know of the model, for its card: origin, attribution, how to make it again",

@@ -1,13 +1,15 @@
-"""What all sections of a recipe share."""
+"""What all sections of a recipe share, and other files that are checked when they are read."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
 
     @model_validator(mode="before")

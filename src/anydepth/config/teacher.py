@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from anydepth.config.section import Section, did_you_mean
+from anydepth.config.section import ConfigSection, did_you_mean
 
 MapName = Literal["last", "regular", "overlap", "skip", "cross", "interleave"]
 LayerNumber = Annotated[int, Field(ge=1)]
 
 
-class TeacherConfig(Section):
+class TeacherConfig(ConfigSection):
     """A deeper model, or the model's own deepest exit, teaches (Wu et al. 2020). Any objective may have a teacher.
 
     The loss is (1 - eta - lambda) x the objective's + eta x that with the teacher's outputs + lambda x that of layers.

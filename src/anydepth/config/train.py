@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from anydepth.config.section import Section
+from anydepth.config.section import ConfigSection
 
 Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
-class TrainConfig(Section):
+class TrainConfig(ConfigSection):
     steps: int = Field(20_000, ge=1, description="updates in all; may be changed when a run is resumed")
     batch_tokens: int = Field(
         4096,

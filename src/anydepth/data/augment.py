@@ -21,7 +21,7 @@ from babel.units import format_unit
 
 from anydepth.config import AugmentConfig
 from anydepth.data.corpus import Pair
-from anydepth.data.shards import Ids, PairEncoder, PairStore, Rows
+from anydepth.data.shards import PairEncoder, PairStore, Rows, StoredIds
 from anydepth.errors import UserError
 from anydepth.rng import keyed_uniform
 
@@ -310,7 +310,7 @@ class AugmentedStore:
     def epoch(self, number: int) -> "AugmentedEpoch":
         return AugmentedEpoch(self._store, dict(self._changed(number)))
 
-    def _changed(self, epoch: int) -> Iterator[tuple[int, tuple[Ids, Ids]]]:
+    def _changed(self, epoch: int) -> Iterator[tuple[int, tuple[StoredIds, StoredIds]]]:
         for start in range(0, len(self._store), TOGETHER):
             sampled = self._augmenter.sample(epoch, np.arange(start, min(start + TOGETHER, len(self._store))))
             pairs = [self._pair(epoch, row, kinds) for row, kinds in sampled.items()]
@@ -336,11 +336,11 @@ class AugmentedStore:
 class AugmentedEpoch:
     """The pairs of one epoch, as a store."""
 
-    def __init__(self, store: PairStore, changed: dict[int, tuple[Ids, Ids]]) -> None:
+    def __init__(self, store: PairStore, changed: dict[int, tuple[StoredIds, StoredIds]]) -> None:
         self._store, self._changed = store, changed
         self.source_lengths, self.target_lengths = store.source_lengths.copy(), store.target_lengths.copy()
         for row, (source, target) in changed.items():
             self.source_lengths[row], self.target_lengths[row] = len(source), len(target)
 
-    def pair(self, index: int) -> tuple[Ids, Ids]:
+    def pair(self, index: int) -> tuple[StoredIds, StoredIds]:
         return self._changed.get(index) or self._store.pair(index)

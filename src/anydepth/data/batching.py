@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anydepth.data.shards import Ids, Lengths
+from anydepth.data.shards import Lengths, StoredIds
 from anydepth.data.tokenizer import Tokenizer
 
 Indices = NDArray[np.int64]
-Place = tuple[int, int]
+BatchPosition = tuple[int, int]
 
 
 class BatchShare(NamedTuple):
@@ -37,7 +37,7 @@ class Batch:
     source_padding: Tensor | None  # [b, s] True at padding; None where nothing is padded
     target_tokens: int  # in target_out, EOS included, PAD not
     indices: Indices  # [b] numbers of the pairs in their store
-    place: Place = (0, 0)  # the epoch, and its number there
+    place: BatchPosition = (0, 0)  # the epoch, and its number there
     language: int = 0  # the number of its language pair; a batch is of one
     labels: Tensor | None = None  # [b] of texts to classify, which have no targets
     depths: Tensor | None = None  # [b, s] how many layers each token of the source runs, where that is known
@@ -46,10 +46,10 @@ class Batch:
     @classmethod
     def from_rows(
         cls,
-        sources: Sequence[Ids | list[int]],
-        targets: Sequence[Ids | list[int]],
+        sources: Sequence[StoredIds | list[int]],
+        targets: Sequence[StoredIds | list[int]],
         indices: Indices | None = None,
-        place: Place = (0, 0),
+        place: BatchPosition = (0, 0),
         labelled: bool = False,
     ) -> "Batch":
         """Pad rows of token ids that have neither BOS nor EOS. A target of `labelled` ones is the number of a label."""
@@ -104,7 +104,9 @@ class Batch:
         return Batch(**there)
 
 
-def _padded(rows: Sequence[Ids | list[int]], *, first: int | None = None, last: int | None = None) -> NDArray[np.int64]:
+def _padded(
+    rows: Sequence[StoredIds | list[int]], *, first: int | None = None, last: int | None = None
+) -> NDArray[np.int64]:
     """Rows in one array, each with one special token before or after it."""
     padded = np.full((len(rows), max(map(len, rows)) + 1), Tokenizer.PAD, dtype=np.int64)
     start = 0 if first is None else 1
@@ -136,7 +138,7 @@ class TokenPairs(Protocol):
     source_lengths: Lengths
     target_lengths: Lengths
 
-    def pair(self, index: int) -> tuple[Ids, Ids]: ...
+    def pair(self, index: int) -> tuple[StoredIds, StoredIds]: ...
 
 
 class EpochStore(Protocol):
@@ -145,7 +147,7 @@ class EpochStore(Protocol):
     def epoch(self, number: int) -> TokenPairs: ...
 
 
-def make_batch(store: TokenPairs, indices: Indices, place: Place = (0, 0), labelled: bool = False) -> Batch:
+def make_batch(store: TokenPairs, indices: Indices, place: BatchPosition = (0, 0), labelled: bool = False) -> Batch:
     sources, targets = zip(*(store.pair(int(index)) for index in indices), strict=True)
     return Batch.from_rows(sources, targets, indices, place, labelled)
 

@@ -29,7 +29,7 @@ from anydepth.device import cores
 from anydepth.errors import UserError
 from anydepth.progress import progress_bar
 
-Ids = NDArray[np.unsignedinteger[Any]]
+StoredIds = NDArray[np.unsignedinteger[Any]]
 Lengths = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -103,7 +103,7 @@ class ShardSide:
     def lengths(self) -> Lengths:
         return np.diff(self._offsets).astype(np.int32)
 
-    def __getitem__(self, index: int) -> Ids:
+    def __getitem__(self, index: int) -> StoredIds:
         return self._tokens[self._offsets[index] : self._offsets[index + 1]]
 
 
@@ -130,7 +130,7 @@ class PairStore:
         """The pairs of an epoch, which are the same in all of them."""
         return self
 
-    def pair(self, index: int) -> tuple[Ids, Ids]:
+    def pair(self, index: int) -> tuple[StoredIds, StoredIds]:
         number = bisect_right(self._ends, index)
         source, target = self._shards[number]
         place = index - (self._ends[number - 1] if number else 0)
@@ -146,7 +146,7 @@ def _shard_names(folder: Path, name: str) -> Iterator[str]:
         yield shard_name(name, number)
 
 
-def _open_side(folder: Path, name: str, side: str) -> tuple[Ids, NDArray[np.int64]]:
+def _open_side(folder: Path, name: str, side: str) -> tuple[StoredIds, NDArray[np.int64]]:
     token_path, offset_path = _token_path(folder, name, side), _offset_path(folder, name, side)
     try:
         token_bytes, offset_bytes = token_path.stat().st_size, offset_path.stat().st_size

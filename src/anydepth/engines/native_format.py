@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.artifact.model_file import LINE, Kind, Section, build_model_file
+from anydepth.artifact.model_file import LINE, FileSection, Kind, build_model_file
 from anydepth.engines.base import check_native
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ def packed(
     check_native(model.config)
     sections = []
     if tokenizer is not None:
-        sections.append(Section(Kind.TOKENIZER, 0, tokenizer))
+        sections.append(FileSection(Kind.TOKENIZER, 0, tokenizer))
     if word_depths is not None:
-        sections.append(Section(Kind.WORD_DEPTHS, 0, word_depths))
-    sections.append(Section(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
-    sections.append(Section(Kind.OUTPUT, 0, _joined(_output(model))))
+        sections.append(FileSection(Kind.WORD_DEPTHS, 0, word_depths))
+    sections.append(FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
+    sections.append(FileSection(Kind.OUTPUT, 0, _joined(_output(model))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
         for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
             if index < len(own):
-                sections.append(Section(kind, index, _joined(_layer(own[index], model.config.width))))
+                sections.append(FileSection(kind, index, _joined(_layer(own[index], model.config.width))))
     if shortlist is not None:  # last: nothing has to wait for it
-        sections.append(Section(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
+        sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
     return build_model_file({"core": {**_core(model), "pairs": pairs}, **(header or {})}, sections)
 

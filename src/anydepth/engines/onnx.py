@@ -61,10 +61,10 @@ class OnnxEngine:
     ) -> Iterator[list[SearchResult]]:
         self.prepare(subs)
         for sources, limits in batches:
-            yield [run_search(_Steps(self, sources), limits, options) for _ in subs]
+            yield [run_search(_GraphSteps(self, sources), limits, options) for _ in subs]
 
 
-class _Steps:
+class _GraphSteps:
     """`Steps` of search: see search.py."""
 
     device = torch.device("cpu")
@@ -106,14 +106,14 @@ def write_onnx(model: Transformer, sub: SubNetwork, folder: Path) -> None:
     memory = torch.zeros(2 * len(sub.decoder), 2, heads, 5, width)
     earlier = torch.zeros(2 * len(sub.decoder), 2, heads, 3, width)
     _write(
-        _Encoder(model, sub),
+        _EncoderGraph(model, sub),
         folder / ENCODER,
         {"source_ids": ids, "source_mask": mask},
         ["memory"],
         {"source_ids": {0: batch, 1: source}, "source_mask": {0: batch, 1: source}},
     )
     _write(
-        _Step(model, sub),
+        _DecoderGraph(model, sub),
         folder / DECODER,
         {"token_ids": ids[:, 0], "memory": memory, "source_mask": mask, "past": earlier},
         ["logits", "present"],
@@ -130,7 +130,7 @@ def _weights(model: Transformer, sub: SubNetwork) -> list[DecoderWeights]:
     return [model.decoder.layers[index].weights() for index in sub.decoder]  # type: ignore[operator]
 
 
-class _Encoder(nn.Module):
+class _EncoderGraph(nn.Module):
     def __init__(self, model: Transformer, sub: SubNetwork) -> None:
         super().__init__()
         self.model, self.sub = model, sub
@@ -142,7 +142,7 @@ class _Encoder(nn.Module):
         return torch.stack([each for pair in projected for each in pair])
 
 
-class _Step(nn.Module):
+class _DecoderGraph(nn.Module):
     """What may never be generated is ruled out in the graph: the largest logit is a token to go on with."""
 
     never_v: Tensor
@@ -153,25 +153,27 @@ class _Step(nn.Module):
         self.register_buffer("never_v", never(torch.zeros(1, model.vocabulary))[0])
 
     def forward(self, token_ids: Tensor, memory: Tensor, source_mask: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        cache = _Cache(_weights(self.model, self.sub), memory, past)
+        cache = _GraphCache(_weights(self.model, self.sub), memory, past)
         nothing = memory.new_zeros(0)  # the encoder's exit is not read any more: its projections are there
         states = self.model.decode(token_ids[:, None], nothing, self.sub, ~source_mask, cache)  # type: ignore[arg-type]
         logits_bv = self.model.output(self.model.features(states[-1][:, -1])) + self.never_v
         return logits_bv, torch.stack([each for layer in cache.layers for each in layer.present])
 
 
-class _Cache:
+class _GraphCache:
     """A `DecoderCache` that writes nothing in place, as a graph wants it."""
 
     def __init__(self, weights: list[DecoderWeights], memory: Tensor, past: Tensor) -> None:
         self.length = past.shape[3]
-        self.layers = [_LayerCache(*of_layer) for of_layer in zip(weights, _pairs(memory), _pairs(past), strict=True)]
+        self.layers = [
+            _GraphLayerCache(*of_layer) for of_layer in zip(weights, _pairs(memory), _pairs(past), strict=True)
+        ]
 
     def advance(self, positions: int) -> None:
         self.length += positions
 
 
-class _LayerCache:
+class _GraphLayerCache:
     def __init__(self, weights: DecoderWeights, memory: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor]) -> None:
         self.weights, self.memory, self.present = weights, memory, past
 

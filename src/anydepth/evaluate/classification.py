@@ -69,7 +69,7 @@ class _Ways:
 
 
 @dataclass
-class _System:
+class _MeasuredSystem:
     """Its models, and what became known of them so far."""
 
     label: str
@@ -87,10 +87,10 @@ class _System:
 
 
 @dataclass
-class _Run:
+class _TimedRun:
     """A model run in one way: what it found, and by batch size the time per text of each timed round."""
 
-    system: _System
+    system: _MeasuredSystem
     member: Member
     classifier: Classifier
     setting: Setting
@@ -114,7 +114,7 @@ class _Run:
     def median_seconds(self) -> dict[int, float]:
         return {size: median(rounds) for size, rounds in self.seconds.items()}
 
-    def result(self, static: "_Run") -> ModelResult:
+    def result(self, static: "_TimedRun") -> ModelResult:
         found, labels = self.found, self.member.test.labels
         return ModelResult(
             member=self.member.name,
@@ -177,8 +177,8 @@ def sample_texts(texts: Iterable[str], count: int) -> list[str]:
 
 
 def _round(
-    systems: Sequence[_System],
-    static: _System | None,
+    systems: Sequence[_MeasuredSystem],
+    static: _MeasuredSystem | None,
     number: int,
     texts: Sequence[str],
     options: EvaluationOptions,
@@ -205,17 +205,19 @@ def _round(
         _gather(model, reference or (model[-1] if model[-1].setting == model[-1].system.ways.full else model[0]))
 
 
-def _load(system: _System, number: int, options: EvaluationOptions, static: _System | None) -> list[_Run]:
+def _load(
+    system: _MeasuredSystem, number: int, options: EvaluationOptions, static: _MeasuredSystem | None
+) -> list[_TimedRun]:
     """A run for each way; the last is of the same weights at full depth, if that is another and nothing else static."""
     member, full = system.members[number], system.ways.full
     classifier = member.load(options.device)
-    runs = [_Run(system, member, classifier, setting) for setting in system.ways.settings]
-    own = [] if full is None or static is not None else [_Run(system, member, at_full_depth(classifier), full)]
+    runs = [_TimedRun(system, member, classifier, setting) for setting in system.ways.settings]
+    own = [] if full is None or static is not None else [_TimedRun(system, member, at_full_depth(classifier), full)]
     return [*runs, *own]
 
 
 def _time(
-    runs: Sequence[_Run], texts: Sequence[str], options: EvaluationOptions, advance: Callable[[int], None]
+    runs: Sequence[_TimedRun], texts: Sequence[str], options: EvaluationOptions, advance: Callable[[int], None]
 ) -> None:
     """Fill in the seconds. A round goes through all runs, so that a slow minute of the machine falls on all alike."""
     for run in runs:
@@ -228,7 +230,7 @@ def _time(
                 advance(len(texts))
 
 
-def _gather(model: Sequence[_Run], static: _Run) -> None:
+def _gather(model: Sequence[_TimedRun], static: _TimedRun) -> None:
     main, system = model[0], model[0].system
     for run in model:
         system.results[run.setting].append(run.result(static))
@@ -243,7 +245,7 @@ def _gather(model: Sequence[_Run], static: _Run) -> None:
         system.mistakes = tuple((label, explained.first(WORDS_OF_A_MISTAKE)) for label, explained in shown)
 
 
-def _static_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _System:
+def _static_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _MeasuredSystem:
     """Of what others are compared with: at its own depth, whatever theirs is."""
     system = _make_system(label, members, replace(options, depth=None, scales=(), lambdas=(), exits=()))
     if system.ways.kind != ALIKE:
@@ -251,7 +253,7 @@ def _static_system(label: str, members: Sequence[Member], options: EvaluationOpt
     return system
 
 
-def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_System]:
+def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_MeasuredSystem]:
     """Loads every model once. Refuses labels that a model does not know, and settings that it cannot have."""
     found = [_make_system(label, members, options) for label, members in systems.items()]
     if options.scales and all(system.ways.kind == ALIKE for system in found):
@@ -264,7 +266,7 @@ def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_System]
     return found
 
 
-def _make_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _System:
+def _make_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _MeasuredSystem:
     found: _Ways | None = None
     for member in members:
         try:
@@ -274,7 +276,7 @@ def _make_system(label: str, members: Sequence[Member], options: EvaluationOptio
         if ways != (found := found or ways):
             raise UserError(f"{label}: {member.name} is run in another way than {members[0].name}: name them apart")
     assert found is not None
-    return _System(label, members, found)
+    return _MeasuredSystem(label, members, found)
 
 
 def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anydepth.artifact.model import resolve, short_name
+from anydepth.artifact import short_name
+from anydepth.artifact.model import resolve
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
 from anydepth.infer.classifier import Classifier

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from anydepth.artifact.model import short_name
+from anydepth.artifact import short_name
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import (
     Conditions,
@@ -82,7 +82,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class SystemsResult:
+class CompareResult:
     """The first system is the baseline. `samples`, `seed` and `over_seeds` are those of the bootstrap."""
 
     systems: tuple[System, ...]
@@ -127,7 +127,7 @@ class SystemsResult:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _ModelAtDepth:
     """A model at the depth it is judged by."""
 
     name: str
@@ -144,15 +144,13 @@ def compare_systems(
     options: RunOptions | None = None,
     *,
     depth: str | None = None,
-    seed: int = 1,
-    over_seeds: bool = False,
     kept: KeptOutputs | None = None,
-) -> SystemsResult:
+) -> CompareResult:
     """Compare every system with the first, at `depth` or at the deepest of each model.
 
-    Several translators under one label are one way of training with several seeds. The paired bootstrap, with this
-    `seed`, covers the luck of the test set, the standard deviation over the seeds that of training; with `over_seeds`
-    the bootstrap covers both. Outputs go into `kept` one model after the other, and are taken from there where nothing
+    Several translators under one label are one way of training with several seeds. The paired bootstrap covers the luck
+    of the test set, the standard deviation over the seeds that of training; with `over_seeds` the bootstrap covers
+    both. Outputs go into `kept` one model after the other, and are taken from there where nothing
     has changed.
     """
     options = options or RunOptions()
@@ -169,18 +167,20 @@ def compare_systems(
         for label, members in candidates.items()
     }
     lines = [[model.outputs for model in members] for members in models.values()]
-    differences = paired_bootstrap(lines, references, samples=options.samples, seed=seed, over_seeds=over_seeds)
+    differences = paired_bootstrap(
+        lines, references, samples=options.samples, seed=options.seed, over_seeds=options.over_seeds
+    )
     systems = map(System, models, models.values(), [None, *differences])
-    return SystemsResult(tuple(systems), conditions, options.samples, seed, over_seeds)
+    return CompareResult(tuple(systems), conditions, options.samples, options.seed, options.over_seeds)
 
 
 def _candidates(
     families: Families, depth: str | None, sources: Sequence[str], options: RunOptions
-) -> dict[str, list[_Candidate]]:
+) -> dict[str, list[_ModelAtDepth]]:
     """Refuses what cannot be compared before anyone waits for it."""
     stems = file_stems(list(families))
     search = {name: value for name, value in options.search.items() if name != "batch_size"}  # which changes nothing
-    found: dict[str, list[_Candidate]] = {label: [] for label in families}
+    found: dict[str, list[_ModelAtDepth]] = {label: [] for label in families}
     for label, members in families.items():
         for number, translator in enumerate(members, 1):
             name = short_name(translator.folder) if translator.folder else "a model"
@@ -191,12 +191,12 @@ def _candidates(
             made_by = outputs_key(translator, chosen, sources, search)
             if made_by in (one.made_by for one in found[label]):
                 raise UserError(f"{label}: {name} is the same model as one before it: give each seed once")
-            found[label].append(_Candidate(name, translator, chosen, made_by, f"{stems[label]}.{number}.txt"))
+            found[label].append(_ModelAtDepth(name, translator, chosen, made_by, f"{stems[label]}.{number}.txt"))
     return found
 
 
 def _outputs(
-    candidates: Sequence[_Candidate], sources: Sequence[str], kept: KeptOutputs, options: RunOptions
+    candidates: Sequence[_ModelAtDepth], sources: Sequence[str], kept: KeptOutputs, options: RunOptions
 ) -> dict[str, tuple[str, ...]]:
     """By their keys, so that a model in two systems translates once."""
     wanted = {one.made_by for one in candidates}
@@ -214,6 +214,6 @@ def _outputs(
     return ready
 
 
-def _scored(one: _Candidate, outputs: tuple[str, ...], references: Sequence[str]) -> ScoredModel:
+def _scored(one: _ModelAtDepth, outputs: tuple[str, ...], references: Sequence[str]) -> ScoredModel:
     quality = score(outputs, references)
     return ScoredModel(one.name, one.depth, one.translator.fingerprint, one.made_by, one.file, outputs, quality)

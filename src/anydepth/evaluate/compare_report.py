@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Canvas
 
 from anydepth.errors import UserError
 from anydepth.evaluate import report as rp
-from anydepth.evaluate.compare import System, SystemsResult
+from anydepth.evaluate.compare import CompareResult, System
 from anydepth.evaluate.figures import INK, PAPER, SERIES, Series, plot
 from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.render import write_report
@@ -36,7 +36,7 @@ TWO_SIDED = (
 )
 
 
-def compare_report(result: SystemsResult) -> rp.Report:
+def compare_report(result: CompareResult) -> rp.Report:
     baseline, conditions, has_seeds = result.baseline.label, result.conditions, result.has_seeds
     over_seeds = ", the mean over the seeds," if has_seeds else ""
     test = ONE_TEST_SET.format(samples=result.samples, over_seeds=over_seeds, baseline=baseline)
@@ -65,7 +65,7 @@ def compare_report(result: SystemsResult) -> rp.Report:
     return rp.Report(f"Comparison: {', '.join(result.labels)}", sections, result.to_json(), conditions.lead)
 
 
-def write_comparison(result: SystemsResult, folder: Path) -> Path:
+def write_comparison(result: CompareResult, folder: Path) -> Path:
     """Write the report and the outputs of its models, and of no others, into `folder`; return the page's path."""
     try:
         kept = KeptOutputs(folder)
@@ -78,7 +78,7 @@ def write_comparison(result: SystemsResult, folder: Path) -> Path:
     return page
 
 
-def _table(result: SystemsResult) -> rp.Table:
+def _table(result: CompareResult) -> rp.Table:
     """A row for each system, and below it one for each of several seeds."""
     sd, baseline = "standard deviation over the seeds", f"BLEU minus that of {result.baseline.label}"
     every = [
@@ -117,7 +117,7 @@ def _p_value(system: System) -> str:
     return f"{system.difference.p_value:.3f}" if system.difference.p_value >= 0.001 else "<0.001"
 
 
-def _differences(result: SystemsResult) -> rp.Figure:
+def _differences(result: CompareResult) -> rp.Figure:
     """A row for each system, the baseline on top: a dot at the difference, its interval, a small dot for each seed."""
     labels = [textwrap.fill(label, LONGEST_NAME) for label in result.labels]
 
@@ -137,7 +137,7 @@ def _differences(result: SystemsResult) -> rp.Figure:
     )
 
 
-def _series(result: SystemsResult, row: int, system: System) -> list[Series]:
+def _series(result: CompareResult, row: int, system: System) -> list[Series]:
     found, point = system.difference, {"marker": "o", "markersize": 8, "linestyle": "", "zorder": 4}
     if found is None:
         tip = f"{system.label}: {system.bleu.mean:.2f} BLEU, the baseline"

@@ -36,7 +36,7 @@ CHUNK = 1024  # sentences translated and scored together; memory does not grow w
 SHARES = {"train": 0.6, "valid": 0.2, "test": 0.2}
 DIGESTS = 2**64  # a digest is below this
 
-Floats = NDArray[np.float32]
+Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Chosen = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -55,9 +55,9 @@ class EveryDepth:
     sources: tuple[str, ...]
     references: tuple[str, ...]
     outputs: tuple[tuple[str, ...], ...]
-    chrf_nk: Floats
+    chrf_nk: Floats32
     bleu_nks: Ints
-    likelihood_nk: Floats | None = None
+    likelihood_nk: Floats32 | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -176,7 +176,7 @@ def _translate(
     return {depth: [best.text for best, *_ in lists] for depth, lists in found.items()}
 
 
-def _scores(columns: Sequence[Sequence[str]], references: Sequence[str]) -> tuple[Floats, Ints]:
+def _scores(columns: Sequence[Sequence[str]], references: Sequence[str]) -> tuple[Floats32, Ints]:
     """Depths agree on most sentences, and scoring takes long: each distinct output is scored once."""
     pairs: dict[tuple[int, str], int] = {}
     place_nk = [

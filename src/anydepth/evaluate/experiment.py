@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.depth import DepthMenu, MenuEntry
 from anydepth.depth.assignment import assign, make_menu
 from anydepth.device import cores as usable_cores
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 class RunOptions:
     """How a test set is translated, and what its files are called in a report.
 
-    Times are medians of `repeats` passes; `samples` are those of a paired bootstrap.
+    Times are medians of `repeats` passes. `samples` and `seed` are those of a paired bootstrap, which with `over_seeds`
+    draws the seeds of the models, too.
     """
 
     beam: int = 1
@@ -44,6 +45,8 @@ class RunOptions:
     reference_name: str = ""
     repeats: int = 3
     samples: int = 1000
+    seed: int = 1
+    over_seeds: bool = False
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
@@ -304,7 +307,7 @@ def record_measurements(
         menu.measured(depth, cost, quality)
     menu.measured_on = on
     try:
-        artifact.record_measurements(folder, menu)
+        saving.record_measurements(folder, menu)
     except OSError as error:
         log.warning(f"warning: the measurements are not recorded in {folder}: {error.strerror}")
         return False

@@ -27,7 +27,7 @@ def outputs_key(translator: Translator, depth: str, sources: Sequence[str], sear
 
 
 @dataclass(frozen=True)
-class Made:
+class KeptFile:
     made_by: str
     sha256: str
 
@@ -37,7 +37,7 @@ class KeptOutputs:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
-        self._index: dict[str, Made] = {}
+        self._index: dict[str, KeptFile] = {}
         if folder is not None:
             self._index = _read(folder / MARK)
             self._write_index()
@@ -52,7 +52,7 @@ class KeptOutputs:
         if self.folder is None:
             return
         text = "".join(f"{line}\n" for line in outputs)
-        made = Made(made_by, _digest(text))
+        made = KeptFile(made_by, _digest(text))
         if self._index.get(file) != made or not self._lines(file):
             write_atomically(self._path(file), text)
             self._index[file] = made
@@ -83,11 +83,11 @@ class KeptOutputs:
         return self.folder / FOLDER / file
 
 
-def _read(index: Path) -> dict[str, Made]:
+def _read(index: Path) -> dict[str, KeptFile]:
     """Nothing if it is damaged. Its names are of files of outputs in its own folder, whatever it says."""
     try:
         made = json.loads(index.read_text("utf-8"))
-        return {file: Made(**one) for file, one in made.items() if re.fullmatch(r"[\w.-]+\.txt", file)}
+        return {file: KeptFile(**one) for file, one in made.items() if re.fullmatch(r"[\w.-]+\.txt", file)}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 

@@ -31,7 +31,7 @@ from anydepth.progress import progress_bar
 FORMAT = 1
 WARM_UP_SENTENCES = 8
 
-Chosen = NDArray[np.intp]
+ChosenDepths = NDArray[np.intp]
 Portion = tuple[Translator, list[str], list[str]]  # a member of the family, its texts, their depths
 
 
@@ -87,7 +87,7 @@ class ModelOracle:
     timing: PassTimes
 
     @cached_property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> ChosenDepths:
         return self.table.best()
 
     @cached_property
@@ -124,7 +124,7 @@ class ModelOracle:
             for place, name in enumerate(self.table.depths)
         ]
 
-    def _choice(self, name: str, chosen: Chosen, seconds: float | None) -> Choice:
+    def _choice(self, name: str, chosen: ChosenDepths, seconds: float | None) -> Choice:
         n, m = np.asarray(self.layers, np.float64)[chosen].mean(0).tolist()
         return Choice(name, self.table.bleu(chosen), self.table.chrf(chosen), n, m, seconds)
 
@@ -219,7 +219,7 @@ def _time(
     return PassTimes(oracle=tuple(seconds[-1]), deepest=tuple(seconds[0]))
 
 
-def _portions(runs: Sequence[DepthRun], sources: Sequence[str], chosen: Chosen) -> list[Portion]:
+def _portions(runs: Sequence[DepthRun], sources: Sequence[str], chosen: ChosenDepths) -> list[Portion]:
     """What each member of the family has to translate."""
     portions: dict[int, Portion] = {}
     for text, place in zip(sources, chosen.tolist(), strict=True):

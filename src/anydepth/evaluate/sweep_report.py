@@ -78,7 +78,7 @@ def sweep_report(result: SweepResult) -> rp.Report:
 
 
 @dataclass(frozen=True)
-class Trade:
+class FasterDepth:
     """What a faster depth gains and loses against the best one."""
 
     depth: DepthResult
@@ -96,16 +96,16 @@ class Trade:
         return f"{self.speedup:.1f} times as fast as {self.best.depth} at {self.loss:.1f} BLEU lower"
 
 
-def fastest_trade(model: ModelSweep) -> Trade | None:
+def fastest_trade(model: ModelSweep) -> FasterDepth | None:
     """The fastest depth, unless it is also the best."""
-    return Trade(model.fastest, model.best) if model.fastest.depth != model.best.depth else None
+    return FasterDepth(model.fastest, model.best) if model.fastest.depth != model.best.depth else None
 
 
-def barely_worse_trade(model: ModelSweep) -> Trade | None:
+def barely_worse_trade(model: ModelSweep) -> FasterDepth | None:
     """The fastest depth within one BLEU of the best, unless that is the best or the fastest itself."""
     near = (one for one in model.depths if model.best.bleu - one.bleu <= BARELY_WORSE)
     found = min(near, key=lambda one: one.seconds)
-    return Trade(found, model.best) if found.depth not in (model.best.depth, model.fastest.depth) else None
+    return FasterDepth(found, model.best) if found.depth not in (model.best.depth, model.fastest.depth) else None
 
 
 def _tiles(model: ModelSweep) -> rp.Tiles:

@@ -65,13 +65,13 @@ class ChoiceOutcome:
         return max(self.share_k) == 1
 
 
-class TradeOff:
+class Tradeoff:
     """A table with the seconds that each sentence takes at each depth.
 
     Mixtures are set up by what is known of other sentences, `plan`, as a selector is. Without it, with hindsight.
     """
 
-    def __init__(self, table: EveryDepth, seconds_nk: Seconds, plan: "TradeOff | None" = None) -> None:
+    def __init__(self, table: EveryDepth, seconds_nk: Seconds, plan: "Tradeoff | None" = None) -> None:
         if seconds_nk.shape != (len(table), len(table.depths)):
             raise ValueError(f"costs of shape {seconds_nk.shape} do not fit {len(table)} x {len(table.depths)}")
         self.table, self.seconds_nk, self.plan = table, seconds_nk, plan or self
@@ -188,7 +188,7 @@ def default_threshold(kind: str, outcomes: Sequence[ChoiceOutcome], deepest_bleu
     return max(outcomes, key=lambda one: (one.bleu, -one.seconds)).threshold
 
 
-def tune_selector(selector: LearnedSelector, sources: Sequence[Sequence[int]], tradeoff: TradeOff) -> LearnedSelector:
+def tune_selector(selector: LearnedSelector, sources: Sequence[Sequence[int]], tradeoff: Tradeoff) -> LearnedSelector:
     """The selector with its scores on the scale of BLEU, by sentences that it has not seen.
 
     A network that predicts chrF or likelihood knows which sentences gain from depth, not how much BLEU that is. The
@@ -274,7 +274,7 @@ def _three_figures(value: float) -> float:
     return float(f"{value:.3g}") if math.isfinite(value) else value
 
 
-def _mean_difference(selector: LearnedSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: TradeOff) -> float:
+def _mean_difference(selector: LearnedSelector, scores_nk: Scores, lengths: Sequence[int], tradeoff: Tradeoff) -> float:
     """Mean difference in BLEU to random mixtures that take as long."""
     rows = np.arange(len(lengths))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anydepth.evaluate.experiment import Conditions, with_figures
-from anydepth.evaluate.tradeoff import PAPER_THRESHOLD, ChoiceOutcome, ChoiceTiming, TradeOff
+from anydepth.evaluate.tradeoff import PAPER_THRESHOLD, ChoiceOutcome, ChoiceTiming, Tradeoff
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class TradeoffResult:
         }
 
 
-def fixed_depths(tradeoff: TradeOff, layers: Sequence[tuple[int, int]]) -> tuple[FixedDepth, ...]:
+def fixed_depths(tradeoff: Tradeoff, layers: Sequence[tuple[int, int]]) -> tuple[FixedDepth, ...]:
     """With the layers of each depth, in the order of the table."""
     figures = np.stack([tradeoff.seconds_k, tradeoff.bleu_k, tradeoff.chrf_k], axis=1).tolist()
     named = zip(tradeoff.table.depths, layers, figures, strict=True)

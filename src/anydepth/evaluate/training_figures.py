@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from anydepth.evaluate.figures import INK, PAPER, SERIES, legend_below, look_at, shortened, tip_points, with_tip
 from anydepth.evaluate.report import Figure
-from anydepth.evaluate.training_run import Grid, LayersOverSteps, StepCurve, TrainingRun, in_order
+from anydepth.evaluate.training_run import LayerGrid, LayersOverSteps, StepCurve, TrainingRun, in_order
 
 WIDEST, WIDEST_PANEL, BAR_WIDTH = 12.5, 5.5, 0.2  # inches
 LETTERS_PER_INCH = 11
@@ -195,7 +195,7 @@ def depth_curves(runs: Sequence[TrainingRun]) -> Figure | None:
     return _figure("depth", "Effective depth", panels, finish)
 
 
-def log_scale(grids: Iterable[Grid]) -> LogNorm:
+def log_scale(grids: Iterable[LayerGrid]) -> LogNorm:
     """Around nearly all of the values: a single explosion must not hide everything else."""
     values = np.concatenate([np.empty(0), *(grid.ravel() for grid in grids)])
     values = values[values > 0]  # which NaN is not
@@ -280,7 +280,7 @@ def _maps_over_steps(
     return _figure(name, title, panels, _colour_bar(norm, cmap, title))
 
 
-def _rows_painter(grid: Grid, names: Sequence[str], group: int = 0) -> Callable[[Axes], None]:
+def _rows_painter(grid: LayerGrid, names: Sequence[str], group: int = 0) -> Callable[[Axes], None]:
     """Layers across, a row for each name, the first on top; a line after each `group` of rows."""
 
     def paint(axes: Axes) -> None:
@@ -339,7 +339,9 @@ def _tip_cell(axes: Axes, corner: tuple[float, float], width: float, tip: str) -
     axes.add_patch(with_tip(cell, tip)).set_in_layout(False)
 
 
-def _paint_cells(axes: Axes, x: Any, y: Any, grid: Grid, norm: Normalize, cmap: str, *, gaps: bool = False) -> None:
+def _paint_cells(
+    axes: Axes, x: Any, y: Any, grid: LayerGrid, norm: Normalize, cmap: str, *, gaps: bool = False
+) -> None:
     """Between these edges, on a ground for what has no value."""
     axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, facecolor=NOTHING, linewidth=0, zorder=-1))
     look: dict[str, Any] = {"edgecolors": PAPER, "linewidth": 0.6} if gaps else {"rasterized": True}

@@ -18,7 +18,7 @@ FINISHED = "finished.json"
 MOMENTS = (0.02, 0.06, 0.25, 0.5, 1.0)  # of the training, those of the Figure 7 of Li et al. 2020
 WITHOUT_PAIRS = "all"  # the name in the log where there is one language pair
 Record = dict[str, Any]
-Grid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+LayerGrid = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LayersOverSteps:
     """A value of each layer, the lowest first, at each of some steps; NaN where there is none."""
 
     steps: list[int]
-    grid: Grid
+    grid: LayerGrid
 
     @classmethod
     def of(cls, columns: Sequence[tuple[int, Sequence[float]]]) -> "LayersOverSteps":

@@ -17,7 +17,7 @@ import yaml
 
 from anydepth import __version__
 from anydepth.artifact.folder import read_config
-from anydepth.artifact.model import ModelContent, save
+from anydepth.artifact.saving import ModelContent, save
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import SAMPLE_FILE
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork

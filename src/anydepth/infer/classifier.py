@@ -53,7 +53,7 @@ class ClassifyKeywords(TypedDict, total=False):
     progress: Progress | None
 
 
-class _Run(NamedTuple):
+class _Layers(NamedTuple):
     """The layers that run, and how deep each token goes where that is open."""
 
     sub: SubNetwork
@@ -247,7 +247,7 @@ class Classifier(TextModel):
         limit = self.longest_source
         return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(check_texts(texts))]
 
-    def _run(self, depth: str | None, scale: float | None, lambda_: float | None, exit_rule: str | None) -> _Run:
+    def _run(self, depth: str | None, scale: float | None, lambda_: float | None, exit_rule: str | None) -> _Layers:
         if exit_rule is not None:
             if scale is not None or lambda_ is not None:
                 raise UserError("an early exit is of whole texts: leave out scale and lambda, or the exit")
@@ -256,17 +256,17 @@ class Classifier(TextModel):
         if not sub.by_word:
             if scale is not None or lambda_ is not None:
                 raise UserError(f"at depth {sub.name} all words run all layers: scale and lambda have no effect")
-            return _Run(sub, ClassifierDepths())
+            return _Layers(sub, ClassifierDepths())
         if self.token_depths is not None:
-            return _Run(sub, ClassifierDepths(self.token_depths.changed(scale, lambda_)))
+            return _Layers(sub, ClassifierDepths(self.token_depths.changed(scale, lambda_)))
         if lambda_ is not None:
             raise UserError("this model says itself how deep each word goes, and has no lambda: use scale")
         factor = 1.0 if scale is None else scale
         if not 0 < factor < float("inf"):
             raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")
-        return _Run(sub, ClassifierDepths(halting_scale=factor))
+        return _Layers(sub, ClassifierDepths(halting_scale=factor))
 
-    def _early_exit(self, depth: str | None, exit_rule: str) -> _Run:
+    def _early_exit(self, depth: str | None, exit_rule: str) -> _Layers:
         """From the exits up to a depth, by default the deepest."""
         exits, rule = self.exits, ExitRule.parse(exit_rule)
         if len(exits) < 2:
@@ -281,7 +281,7 @@ class Classifier(TextModel):
                 f"{', '.join(exits)}"
             )
         allowed = tuple(len(one.encoder) for one in exits.values() if len(one.encoder) <= len(sub.encoder))
-        return _Run(sub, ClassifierDepths(exit_rule=replace(rule, exits=allowed)))
+        return _Layers(sub, ClassifierDepths(exit_rule=replace(rule, exits=allowed)))
 
     def _classification(self, found: Classified) -> Classification:
         row, depths = found

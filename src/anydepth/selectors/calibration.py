@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, TypeAdapter
 
+from anydepth.config.section import Finite
 from anydepth.depth import DepthMenu
 from anydepth.device import processor
 from anydepth.errors import UserError
@@ -36,7 +37,6 @@ NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FEWEST_DEPTHS = 6  # to smooth costs over
 
 Count = Annotated[int, Field(ge=1)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -214,14 +214,14 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _StoredCalibration:
     fingerprint: str
     calibration: Calibration
 
 
 @cache
-def _records() -> TypeAdapter[list[_Record]]:
-    return TypeAdapter(list[_Record])
+def _records() -> TypeAdapter[list[_StoredCalibration]]:
+    return TypeAdapter(list[_StoredCalibration])
 
 
 def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Path:
@@ -331,11 +331,11 @@ def _add(calibration: Calibration, path: Path, fingerprint: str) -> Path:
         for record in _read(path, damaged_is_empty=True)
         if record.fingerprint == fingerprint and record.calibration.conditions.key != calibration.conditions.key
     ]
-    write_atomically(path, _json([*kept, _Record(fingerprint, calibration)]))
+    write_atomically(path, _json([*kept, _StoredCalibration(fingerprint, calibration)]))
     return path
 
 
-def _read(path: Path, damaged_is_empty: bool = False) -> list[_Record]:
+def _read(path: Path, damaged_is_empty: bool = False) -> list[_StoredCalibration]:
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] > FORMAT:
@@ -350,7 +350,7 @@ def _read(path: Path, damaged_is_empty: bool = False) -> list[_Record]:
         raise UserError(f"{path} is damaged: {advice}") from error
 
 
-def _json(records: Iterable[_Record]) -> str:
+def _json(records: Iterable[_StoredCalibration]) -> str:
     rows = [asdict(record) for record in records]
     for row in rows:
         if row["calibration"]["conditions"]["pair"] is None:

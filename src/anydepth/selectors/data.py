@@ -30,7 +30,7 @@ from anydepth.infer.runner import Runner, here
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.learned import deepest_index, split_level
-from anydepth.selectors.network import DepthPredictor, Kind, SelectorInputs
+from anydepth.selectors.network import DepthPredictor, SelectorInputs, SelectorKind
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class SelectorData:
     deepest: int
 
     @classmethod
-    def from_table(cls, translator: Translator, table: EveryDepth, kind: Kind) -> "SelectorData":
+    def from_table(cls, translator: Translator, table: EveryDepth, kind: SelectorKind) -> "SelectorData":
         """The sentences as the model reads them. Empty ones need no depth; long ones are cut, as `cut_long` does."""
         rows = translator.subwords(table.sources)
         kept = [row for row, ids in enumerate(rows) if ids]
@@ -178,7 +178,7 @@ class SelectorData:
     def lengths_n(self) -> NDArray[np.int64]:
         return np.array([len(source) for source in self.sources], dtype=np.int64)
 
-    def weights_n(self, kind: Kind) -> NDArray[np.int64]:
+    def weights_n(self, kind: SelectorKind) -> NDArray[np.int64]:
         """What each sentence counts: as in the paper all the same, or by length, as in the quality of a corpus."""
         return np.ones(len(self.sources), dtype=np.int64) if kind == "labels" else self.lengths_n
 
@@ -214,7 +214,7 @@ class SelectorStream:
     def __init__(
         self,
         data: SelectorData,
-        kind: Kind,
+        kind: SelectorKind,
         read: Callable[[Sequence[Sequence[int]]], SelectorInputs],
         batch_tokens: int,
         seed: int,

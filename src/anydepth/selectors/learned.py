@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from anydepth.config.section import Finite
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.depth.subnetwork import parse_depth
@@ -27,18 +28,17 @@ from anydepth.errors import UserError
 from anydepth.files import atomic_folder, file_sha256
 from anydepth.model import Transformer
 from anydepth.selectors.calibration import LengthCost
-from anydepth.selectors.network import DepthPredictor, Kind, SelectorConfig, SelectorReader, WordScores
+from anydepth.selectors.network import DepthPredictor, SelectorConfig, SelectorKind, SelectorReader, WordScores
 from anydepth.tensors import write_tensors
 
 BATCH = 64
-DEFAULT_THRESHOLDS: dict[Kind, float] = {"labels": 0.5, "values": 1.0, "likelihood": 1.0}
+DEFAULT_THRESHOLDS: dict[SelectorKind, float] = {"labels": 0.5, "values": 1.0, "likelihood": 1.0}
 
 Scores = NDArray[np.floating[Any]]
 SourceLengths = Sequence[int] | NDArray[np.integer[Any]]
 FORMAT = 1
 FOLDER, CONFIG, WEIGHTS = "selector", "config.json", "selector.safetensors"
 WEIGHTS_OF_MODEL = "model.safetensors"
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class LearnedSelector:
         return self.network.config
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SelectorKind:
         return self.config.kind
 
     def with_threshold(self, threshold: float) -> "LearnedSelector":
@@ -183,7 +183,7 @@ def join_level(split_nk: NDArray[np.float32], deepest: int) -> NDArray[np.float3
     return quality_nk
 
 
-class _Record(BaseModel):
+class _SelectorRecord(BaseModel):
     """What config.json holds."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -240,20 +240,22 @@ def _advice(folder: Path) -> str:
     return f"train it again (`anydepth select {folder}`), or delete that folder"
 
 
-def _read_record(there: Path) -> _Record:
+def _read_record(there: Path) -> _SelectorRecord:
     content = json.loads((there / CONFIG).read_text("utf-8"))
     if isinstance(content, dict) and isinstance(content.get("format"), int) and content["format"] > FORMAT:
         raise UserError(
             f"the selector in {there} was written by a newer anydepth: upgrade anydepth, or {_advice(there.parent)}"
         )
     try:
-        return _Record.model_validate(content)
+        return _SelectorRecord.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
         raise ValueError(f"{CONFIG}, {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
 
 
-def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer, menu: DepthMenu) -> LearnedSelector:
+def _load(
+    there: Path, record: _SelectorRecord, model: Transformer, tokenizer: Tokenizer, menu: DepthMenu
+) -> LearnedSelector:
     if file_sha256(there / WEIGHTS) != record.weights:
         raise ValueError(f"{WEIGHTS} is not what was saved")
     unknown = [name for name in record.depths if name not in menu.names]
@@ -276,7 +278,7 @@ def _load(there: Path, record: _Record, model: Transformer, tokenizer: Tokenizer
     return selector.with_points(record.points).with_length_power(record.length_power)
 
 
-def _check_shapes(record: _Record, model: Transformer, tensors: dict[str, Tensor]) -> None:
+def _check_shapes(record: _SelectorRecord, model: Transformer, tensors: dict[str, Tensor]) -> None:
     """Before any memory is taken for the network that config.json describes."""
     try:
         with torch.device("meta"):

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from anydepth.config import ModelConfig, Section
+from anydepth.config import ConfigSection, ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
@@ -28,15 +28,15 @@ from anydepth.model.transformer import sinusoids
 
 FEATURES = 3
 
-Floats = NDArray[np.float32]
-Kind = Literal["labels", "values", "likelihood"]
-KINDS: tuple[Kind, ...] = ("likelihood", "values", "labels")
+Floats32 = NDArray[np.float32]
+SelectorKind = Literal["labels", "values", "likelihood"]
+KINDS: tuple[SelectorKind, ...] = ("likelihood", "values", "labels")
 
 
-class SelectorConfig(Section):
+class SelectorConfig(ConfigSection):
     """A small network that reads a source sentence and chooses its depth."""
 
-    kind: Kind = Field(
+    kind: SelectorKind = Field(
         "likelihood",
         description="labels: which depths give the best chrF (Dabre, Rubino and Fujita 2020, Section 4.2); values: the "
         "chrF to expect of each depth; likelihood: how likely each depth is to find the reference",
@@ -89,7 +89,7 @@ PAPER = SelectorConfig(  # Dabre, Rubino and Fujita 2020, Section 5.2
     weight_decay=0.0,
 )
 SMALL = PAPER.model_copy(update={"ffn": 512})  # ours: of the paper's kind, for models that are small themselves
-DEFAULTS: dict[Kind, SelectorConfig] = {
+DEFAULTS: dict[SelectorKind, SelectorConfig] = {
     "labels": SMALL,
     "values": SelectorConfig(kind="values"),
     "likelihood": SelectorConfig(kind="likelihood"),
@@ -248,16 +248,16 @@ class WordScores:
         read_kr = network.read_out.weight * network.scale_k[:, None]
         table_vk = network.embedding.weight @ read_kr[:, :width].T * network.root_width
         constant_k = network.offset_k + network.read_out.bias * network.scale_k
-        self.features_fk: Floats | None = None
+        self.features_fk: Floats32 | None = None
         if network.config.features:
             shares_fk = read_kr[:, width:].T
             self.features_fk = (network.figures_scale_f[:, None] * shares_fk).cpu().numpy()
             constant_k = constant_k + network.figures_shift_f @ shares_fk
-        self.table_vk: Floats = table_vk.cpu().numpy()
-        self.constant_k: Floats = constant_k.cpu().numpy()
+        self.table_vk: Floats32 = table_vk.cpu().numpy()
+        self.constant_k: Floats32 = constant_k.cpu().numpy()
 
-    def __call__(self, source: Sequence[int], features: Sequence[float]) -> Floats:
+    def __call__(self, source: Sequence[int], features: Sequence[float]) -> Floats32:
         """[k]."""
         rows_sk = self.table_vk[source if isinstance(source, list) else list(source)]
-        scores_k: Floats = np.add.reduce(rows_sk, axis=0) / len(rows_sk) + self.constant_k
+        scores_k: Floats32 = np.add.reduce(rows_sk, axis=0) / len(rows_sk) + self.constant_k
         return scores_k if self.features_fk is None else scores_k + np.asarray(features, np.float32) @ self.features_fk

@@ -24,7 +24,7 @@ from anydepth.evaluate.report import Report
 from anydepth.evaluate.tradeoff import (
     ChoiceOutcome,
     ChoiceTiming,
-    TradeOff,
+    Tradeoff,
     default_threshold,
     label_thresholds,
     seconds_at,
@@ -43,7 +43,7 @@ from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import Calibration, LengthCost, find_for, refuse_newer, save
 from anydepth.selectors.data import ParallelText, add_likelihood, pieces_folder, translate_sample
 from anydepth.selectors.learned import LearnedSelector, TradeoffPoint, save_selector
-from anydepth.selectors.network import DEFAULTS, PAPER, Kind
+from anydepth.selectors.network import DEFAULTS, PAPER, SelectorKind
 from anydepth.selectors.training import fine_tune, fit_selector, quiet_training, search_selector
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ CHOICES_TIMED = 100
 class SelectOptions:
     """How to train: `kinds` of selector, `trials` of the search for each, networks of `seeds` seeds."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[SelectorKind]
     seeds: int
     trials: int
     beam: int
@@ -145,7 +145,7 @@ class SelectorRun:
         return add_likelihood(self.translator, table, folder, self.runner)
 
     def _fit(
-        self, kind: Kind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
+        self, kind: SelectorKind, parts: dict[str, EveryDepth], dev: EveryDepth | None, calibration: Calibration
     ) -> list[tuple[LearnedSelector, float]]:
         """A network for each seed, with its validation loss."""
         options, train, valid = self.options, parts["train"], parts["valid"]
@@ -273,7 +273,7 @@ class MeasuredPart:
     """Held-out sentences: their token ids, and what each depth gives and costs."""
 
     sources: list[list[int]]
-    tradeoff: TradeOff
+    tradeoff: Tradeoff
 
     @classmethod
     def measure(
@@ -282,7 +282,7 @@ class MeasuredPart:
         sources = token_ids(translator, table.sources)
         costs_k = [calibration.depths[name].single for name in table.depths]
         seconds_nk = seconds_at(costs_k, [len(source) for source in sources])
-        return cls(sources, TradeOff(table, seconds_nk, plan.tradeoff if plan else None))
+        return cls(sources, Tradeoff(table, seconds_nk, plan.tradeoff if plan else None))
 
     @property
     def lengths(self) -> list[int]:

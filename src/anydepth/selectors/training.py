@@ -25,7 +25,7 @@ from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import LengthCost
 from anydepth.selectors.data import SelectorData, SelectorStream, best_depths, standardise
 from anydepth.selectors.learned import LearnedSelector, split_level
-from anydepth.selectors.network import PAPER, DepthPredictor, Kind, SelectorConfig, SelectorReader
+from anydepth.selectors.network import PAPER, DepthPredictor, SelectorConfig, SelectorKind, SelectorReader
 from anydepth.selectors.objective import SelectionObjective, comparison_objective, make_objective
 from anydepth.training.checkpoint import average_checkpoints
 from anydepth.training.trainer import Trainer, TrainingData
@@ -43,7 +43,7 @@ OF_WORDS = {
     "dropout": (0.1, 0.3, 0.5),
     "weight_decay": (0.01, 0.1),
 }
-SPACES: dict[Kind, dict[str, tuple[Any, ...]]] = {
+SPACES: dict[SelectorKind, dict[str, tuple[Any, ...]]] = {
     "labels": {
         "layers": (1, 2),
         "heads": (2, 4),

@@ -32,9 +32,9 @@ def _refuse_flag(value: Any) -> Any:
 
 
 NotFlag = BeforeValidator(_refuse_flag)
-Count = Annotated[int, Field(ge=0), NotFlag]
-Finite = Annotated[float, Field(allow_inf_nan=False), NotFlag]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), NotFlag]
+JsonCount = Annotated[int, Field(ge=0), NotFlag]
+JsonFinite = Annotated[float, Field(allow_inf_nan=False), NotFlag]
+JsonPositive = Annotated[float, Field(gt=0, allow_inf_nan=False), NotFlag]
 
 
 # Settings
@@ -125,12 +125,12 @@ class StreamRequest(TextRequest):
     target: str = Field(description="Language code.")
     format: str = Field("text", description="text; html is not supported.")
     depth: str | None = Field(None, description="Such as 6-2, or auto for the model's selector.")
-    budget_ms: Positive | None = Field(None, description="The best depth within this time per sentence.")
+    budget_ms: JsonPositive | None = Field(None, description="The best depth within this time per sentence.")
 
 
 class TranslateRequest(StreamRequest):
     q: str | list[str] = Field(description="A text, or several.")  # type: ignore[assignment]
-    alternatives: Count = Field(0, description="How many other translations to give, at most.")
+    alternatives: JsonCount = Field(0, description="How many other translations to give, at most.")
 
 
 class ClassifyRequest(TextRequest):
@@ -141,10 +141,10 @@ class ClassifyRequest(TextRequest):
     )
 
     depth: str | None = Field(None, description="Such as 6-0; by default that of the model.")
-    budget_ms: Positive | None = Field(None, description="The best depth within this time per text.")
+    budget_ms: JsonPositive | None = Field(None, description="The best depth within this time per text.")
     exit: str | None = Field(None, description="confidence:0.9 or patience:2: texts leave early, at a sure exit.")
-    scale: Positive | None = Field(None, description="Where each word has its own depth: all deeper or shallower.")
-    lambda_: Finite | None = Field(None, alias="lambda", description="The same, for depths from reconstruction.")
+    scale: JsonPositive | None = Field(None, description="Where each word has its own depth: all deeper or shallower.")
+    lambda_: JsonFinite | None = Field(None, alias="lambda", description="The same, for depths from reconstruction.")
     words: bool = Field(False, description="Give the depth of each word.")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.folder import WORD_DEPTHS, LanguagePair
 from anydepth.config import DataConfig, Recipe, WordDepthsConfig
 from anydepth.config.data import Task
@@ -185,7 +185,7 @@ def write_models(
     def write(folder: Path, model: Finished, pair: str = "") -> None:
         own = [pairs[pair]] if pair else list(pairs.values())
         languages = (own[0].source, own[0].target) if pair else recipe.data.languages
-        content = artifact.ModelContent(
+        content = saving.ModelContent(
             model.config,
             model.tensors,
             prepared.tokenizer,
@@ -197,7 +197,7 @@ def write_models(
             max_tokens=recipe.data.max_tokens if prepared.labels else None,
             lowercase_capitals=recipe.data.lowercase_capitals,
         )
-        artifact.save(folder, content, facts)
+        saving.save(folder, content, facts)
 
     for pair, smaller in finished.cut_out.items():
         write(run / PRUNED / pair, smaller, pair)

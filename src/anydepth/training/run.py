@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from anydepth.artifact import model as artifact
+from anydepth.artifact import saving
 from anydepth.artifact.folder import WORD_DEPTHS
 from anydepth.config import Recipe
 from anydepth.config.reading import check_same_recipe, check_sections
@@ -152,7 +152,7 @@ def _lock(run: Path) -> Iterator[None]:
 def _has_finished(run: Path, steps: int) -> bool:
     """Whether the run has reached this step and its model is intact; if not, the model is made again."""
     try:
-        return int(_read_record(run)["steps"]) >= steps and artifact.is_whole(run / "model")
+        return int(_read_record(run)["steps"]) >= steps and saving.is_whole(run / "model")
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import UNKNOWN, split_words, word_spans
 
-Made = TypeVar("Made")
+Computed = TypeVar("Computed")
 KEPT = 8  # settings whose values are in memory at a time
 
 Ids = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Value = Callable[[str, Sequence[int]], float]  # of a word that is written with these subwords
+WordValue = Callable[[str, Sequence[int]], float]  # of a word that is written with these subwords
 
 
 class SubwordIndex:
@@ -69,7 +69,7 @@ class SubwordIndex:
 class WordValues:
     """The values of the words of texts, by one setting."""
 
-    def __init__(self, index: SubwordIndex, value: Value) -> None:
+    def __init__(self, index: SubwordIndex, value: WordValue) -> None:
         self._index, self._value = index, value
         self._first_v = np.full(len(index.met_v), np.nan)  # of the first and the last word of a subword, if whole
         self._last_v = np.full(len(index.met_v), np.nan)
@@ -130,7 +130,7 @@ class Lookups:
             self._index = SubwordIndex(tokenizer)
         return self._index
 
-    def values(self, key: Hashable, value: Value, index: SubwordIndex) -> WordValues:
+    def values(self, key: Hashable, value: WordValue, index: SubwordIndex) -> WordValues:
         return _kept(self._values, key, lambda: WordValues(index, value))
 
     def subword_means(self, key: Hashable, tokenizer: Tokenizer, row: Mapping[str, float]) -> dict[int, float]:
@@ -138,7 +138,7 @@ class Lookups:
         return _kept(self._means, key, lambda: _subword_means(tokenizer, row))
 
 
-def _kept(there: dict[Hashable, Made], key: Hashable, make: Callable[[], Made]) -> Made:
+def _kept(there: dict[Hashable, Computed], key: Hashable, make: Callable[[], Computed]) -> Computed:
     if key not in there:
         if len(there) >= KEPT:
             del there[next(iter(there))]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from anydepth.config.section import Finite
 from anydepth.data.cleaning import digest
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import words_of_pieces
@@ -37,7 +38,6 @@ ADVICE = "make it again with `anydepth word-depths`"
 TableKind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
 Depths = NDArray[np.int64]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Special = Literal["deepest", "mean", "shallowest"]
 Unseen = Literal["deepest", "frequency", "subword"]
 
@@ -151,7 +151,7 @@ class WordDepths:
     def from_json(cls, content: Any) -> "WordDepths":
         """Raises a ValueError that says in a few words what is wrong."""
         try:
-            read = _Record.model_validate(content)
+            read = _TableRecord.model_validate(content)
         except ValidationError as error:
             problem = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
@@ -180,7 +180,7 @@ class WordDepths:
             raise UserError(f"{path} is damaged ({' '.join(str(error).split())}): {ADVICE}") from error
 
 
-class _Record(BaseModel):
+class _TableRecord(BaseModel):
     """What the file holds."""
 
     model_config = ConfigDict(extra="forbid")
