@@ -89,9 +89,9 @@ def _read_system(study: Study, comparison: Comparison, system: System) -> Compar
     ended = [[one for one in seeds if one is not None] for seeds in records]
     if ended != records:
         return None
-    test, ways, depths = study.claim.test_of(comparison), [], []
+    test, ways, depths = study.claim.find_test(comparison), [], []
     for arm, seeds in zip(arms, ended, strict=True):
-        keys = [outputs_key(test, depth) for depth in system.depths_of(arm.name)]
+        keys = [outputs_key(test, depth) for depth in system.depths(arm.name)]
         outputs = [[one.outputs[key] for key in keys] for one in seeds if one.state.has_model]
         ways.append([[one.lines for one in model] for model in outputs])
         depths += [one.depth for model in outputs for one in model]
@@ -105,7 +105,7 @@ def _digest(compared: Sequence[Compared]) -> str:
 
 
 def _references(study: Study, comparison: Comparison) -> Path:
-    return Path(study.folders.fill(study.claim.test_of(comparison).reference, study.claim))
+    return Path(study.folders.fill(study.claim.find_test(comparison).reference, study.claim))
 
 
 def _checksum(study: Study, comparison: Comparison) -> str:

@@ -57,7 +57,7 @@ class System:
     def arms(self) -> list[str]:
         return list(dict.fromkeys(arm for arm, _ in self.points))
 
-    def depths_of(self, arm: str) -> list[str]:
+    def depths(self, arm: str) -> list[str]:
         return [depth for name, depth in self.points if name == arm]
 
 
@@ -108,15 +108,15 @@ class Claim:
     def comparisons(self) -> list[Comparison]:
         return [item for item in self.work if isinstance(item, Comparison)]
 
-    def test_of(self, comparison: Comparison) -> TestSet:
+    def find_test(self, comparison: Comparison) -> TestSet:
         test = comparison.test or self.test
         assert test is not None, comparison.name
         return test
 
-    def points_of(self, arm: str) -> Iterator[tuple[TestSet, str]]:
+    def points(self, arm: str) -> Iterator[tuple[TestSet, str]]:
         """The test sets and depths at which an arm is compared."""
         for one in self.comparisons:
-            yield from ((self.test_of(one), depth) for system in one.systems for depth in system.depths_of(arm))
+            yield from ((self.find_test(one), depth) for system in one.systems for depth in system.depths(arm))
 
 
 def compare_at(name: str, depth: str, arms: Sequence[str], test: TestSet | None = None) -> Comparison:

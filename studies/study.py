@@ -118,7 +118,7 @@ class Study:
         """The depths at which it is compared."""
         found: dict[TestSet, list[str]] = {}
         for claim in self.claims:
-            for test, depth in claim.points_of(arm.name) if claim.folder == self.claim.folder else ():
+            for test, depth in claim.points(arm.name) if claim.folder == self.claim.folder else ():
                 found[test] = list(dict.fromkeys([*found.get(test, []), depth]))
         return found
 

@@ -52,6 +52,7 @@ def test_one_text_gives_one_and_any_iterable_a_list(translator: Translator, clas
         ([b"le chat."], "text 1 is a bytes, not a string"),
         (3, "texts is an int: give a string"),
         (None, "texts is a NoneType: give a string"),
+        (b"le chat.", "texts is a bytes: give a string"),
     ],
 )
 def test_what_is_no_text_is_refused(translator: Translator, classifier: Classifier, texts: object, said: str) -> None:
@@ -69,6 +70,8 @@ def test_what_is_no_text_is_refused(translator: Translator, classifier: Classifi
         ({"max_length": -3}, "^max_length is -3: use at least 1$"),
         ({"length_penalty": 99}, "^length_penalty is 99, out of range: use 0 to 10$"),
         ({"source_prefix": 3}, "^source_prefix is 3: use a string$"),
+        ({"cut_long": "no"}, "^cut_long is 'no': use True or False$"),
+        ({"progress": 3}, "^progress is 3: use a function"),
         ({"depth": "9-9"}, "^this model has no depth 9-9; it has: "),
         ({"depth": 6}, "^6 is not a depth"),
         ({"depth": "auto"}, "^this model has no selector for `auto`"),

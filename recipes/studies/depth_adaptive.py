@@ -59,7 +59,7 @@ def print_table(out: Path) -> None:
         cells = []
         for method in METHODS:
             one = found[method]
-            figures[method].append(figures_of(one))
+            figures[method].append(pick_figures(one))
             cells.append(shown(one))
         print(f"| {name} | " + " | ".join(cells) + " |")
     means = [cell(*(fmean(column) for column in zip(*figures[method], strict=True))) for method in METHODS]
@@ -100,13 +100,13 @@ def print_exits(out: Path, name: str) -> None:
         print(f"{said(point)}: {shown(point)}")
 
 
-def figures_of(point: dict) -> tuple[float, ...]:
+def pick_figures(point: dict) -> tuple[float, ...]:
     speeds = (point["speed_up"][n]["mean"] for n in ("1", "16"))
     return accuracy(point), point["mean_depth"]["mean"], *speeds, point["speed_up_allowed"]
 
 
 def shown(point: dict) -> str:
-    return cell(*figures_of(point), point["accuracy"]["deviation"])
+    return cell(*pick_figures(point), point["accuracy"]["deviation"])
 
 
 def all_points(system: dict) -> list[dict]:

@@ -28,7 +28,7 @@ def measurement(n: int, m: int, seconds: float, outputs: tuple[str, ...] = FAIR)
     )
 
 
-def result_of(*models: ModelSweep) -> SweepResult:
+def make_result(*models: ModelSweep) -> SweepResult:
     conditions = Conditions(
         source_file="test.de",
         reference_file="test.en",

@@ -12,7 +12,7 @@ from anydepth.evaluate.tradeoff import Tradeoff
 VOCABULARY = ["red", "green", "small", "house", "tree", "river", "walks", "sings", "old", "of", "the", "stone"]
 
 
-def table_of(columns: dict[str, list[str]], references: list[str]) -> EveryDepth:
+def make_table(columns: dict[str, list[str]], references: list[str]) -> EveryDepth:
     """Scored as a real one is."""
     bleu = BLEU(effective_order=True)
     scores = [
@@ -36,7 +36,7 @@ def noisy_table(right: dict[str, float], count: int = 60, seed: int = 1) -> Ever
         return " ".join(word if rng.random() < share else rng.choice(VOCABULARY) for word in words)
 
     columns = {depth: [spoilt(words, share) for words in references] for depth, share in right.items()}
-    return table_of(columns, [" ".join(words) for words in references])
+    return make_table(columns, [" ".join(words) for words in references])
 
 
 def with_costs(table: EveryDepth, *seconds_k: float) -> Tradeoff:

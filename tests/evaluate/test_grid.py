@@ -3,7 +3,7 @@
 import io
 from dataclasses import replace
 
-from constructed_sweeps import result_of, with_bleu
+from constructed_sweeps import make_result, with_bleu
 from rich.console import Console
 
 from anydepth.evaluate.render import to_html, to_terminal
@@ -17,7 +17,7 @@ DROPPED = {(1, 1): 9.0, (2, 1): 31.5, (2, 2): 40.0}  # wins 2-1
 
 
 def three_models() -> SweepResult:
-    result = result_of(with_bleu("base", BASE), with_bleu("flexible", FLEXIBLE), with_bleu("dropped", DROPPED))
+    result = make_result(with_bleu("base", BASE), with_bleu("flexible", FLEXIBLE), with_bleu("dropped", DROPPED))
     assert result.comparison is not None
     rows = (
         replace(row, p_values={label: 0.01 if abs(value) > 1 else 0.5 for label, value in row.differences.items()})
@@ -129,7 +129,7 @@ def test_narrow_terminal_gets_the_grid_in_parts() -> None:
 
 
 def test_one_column_of_depths_is_a_list() -> None:
-    result = result_of(*(with_bleu(label, {(1, 1): 10.0, (2, 1): 12.0}) for label in ("one", "two")))
+    result = make_result(*(with_bleu(label, {(1, 1): 10.0, (2, 1): 12.0}) for label in ("one", "two")))
     assert "m=1" not in printed(result, 200)
 
 

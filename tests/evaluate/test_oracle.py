@@ -38,7 +38,7 @@ def made(label: str = "tied", chrf: list[list[float]] = CHRF) -> ModelOracle:
     return ModelOracle(label, table, layers[:k], k - 1, PassTimes(oracle=(3.0, 1.0, 2.0), deepest=(4.0, 4.0, 9.0)))
 
 
-def result_of(*models: ModelOracle) -> OracleResult:
+def make_result(*models: ModelOracle) -> OracleResult:
     conditions = Conditions(
         "test.de",
         "test.en",
@@ -141,8 +141,8 @@ def test_the_lines_of_the_tsv() -> None:
 
 
 def test_each_model_has_a_picture_on_one_scale() -> None:
-    (alone,) = oracle_report(result_of(made())).figures()
-    first, second = oracle_report(result_of(made(), made("b", [[1, 2, 3]] * 4))).figures()
+    (alone,) = oracle_report(make_result(made())).figures()
+    first, second = oracle_report(make_result(made(), made("b", [[1, 2, 3]] * 4))).figures()
     assert (alone.name, first.name, second.name) == ("distribution", "distribution-tied", "distribution-b")
     png, svg = draw(alone)
     assert imread(io.BytesIO(png)).shape[1] >= 500
@@ -156,7 +156,7 @@ def write_oracle_report(result: OracleResult, folder: Path) -> Path:
 
 
 def test_the_folder_of_a_report(tmp_path: Path) -> None:
-    write_oracle_report(result_of(made("runs/a"), made("runs a")), tmp_path)
+    write_oracle_report(make_result(made("runs/a"), made("runs a")), tmp_path)
     files = {"index.html", "oracle.json"}
     of_models = {
         f"{name}runs_a{number}.{kind}"
@@ -164,7 +164,7 @@ def test_the_folder_of_a_report(tmp_path: Path) -> None:
         for number in ("", "-2")
     }
     assert {path.name for path in tmp_path.iterdir()} == files | of_models
-    write_oracle_report(result_of(made("runs/a")), tmp_path)
+    write_oracle_report(make_result(made("runs/a")), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == files | {"oracle.tsv", "distribution.png"}
     (model,) = json.loads((tmp_path / "oracle.json").read_text("utf-8"))["models"]
     assert model["time_ratio"] == 0.5
@@ -174,7 +174,7 @@ def test_the_folder_of_a_report(tmp_path: Path) -> None:
 
 def test_the_page_needs_nothing_from_outside_and_shows_text_as_text(tmp_path: Path) -> None:
     chrf = [[60.0, 40.0, 50.0], *CHRF[1:]]
-    page = write_oracle_report(result_of(made("a & b", chrf), made("plain")), tmp_path).read_text("utf-8")
+    page = write_oracle_report(make_result(made("a & b", chrf), made("plain")), tmp_path).read_text("utf-8")
     assert "http://" not in page
     assert "https://" not in page
     for link in re.findall(r'(?:src|href)="([^"]*)', page):  # a mark within a chart, or a file of the folder
@@ -187,7 +187,7 @@ def test_the_page_needs_nothing_from_outside_and_shows_text_as_text(tmp_path: Pa
 
 
 def test_a_page_of_one_depth(tmp_path: Path) -> None:
-    page = write_oracle_report(result_of(made(chrf=[[1.0], [2.0], [3.0], [4.0]])), tmp_path).read_text("utf-8")
+    page = write_oracle_report(make_result(made(chrf=[[1.0], [2.0], [3.0], [4.0]])), tmp_path).read_text("utf-8")
     assert "one depth only" in page
     assert "no other depth does better" in page
 
@@ -195,18 +195,18 @@ def test_a_page_of_one_depth(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     with pytest.raises(UserError, match="give another folder"):
-        write_oracle_report(result_of(made()), tmp_path / "taken")
+        write_oracle_report(make_result(made()), tmp_path / "taken")
 
 
 def test_the_same_oracle_gives_the_same_bytes() -> None:
-    first, again = (oracle_report(result_of(made(), made("other"))) for _ in range(2))
+    first, again = (oracle_report(make_result(made(), made("other"))) for _ in range(2))
     assert to_html(first) == to_html(again)
     assert [draw(figure) for figure in first.figures()] == [draw(figure) for figure in again.figures()]
 
 
 def test_the_tables_are_plain_in_a_pipe() -> None:
     stream = io.StringIO()
-    to_terminal(oracle_report(result_of(made("model [bold]"), made("other"))), Console(file=stream, width=90))
+    to_terminal(oracle_report(make_result(made("model [bold]"), made("other"))), Console(file=stream, width=90))
     text = stream.getvalue()
     assert "\x1b" not in text
     assert "…" not in text

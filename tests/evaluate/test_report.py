@@ -78,7 +78,7 @@ class Tags(HTMLParser):
         self.seen.append(tag)
 
 
-def text_of(report: Report, width: int = 1000, **options) -> str:
+def print_to_text(report: Report, width: int = 1000, **options) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), **options)  # noqa: SIM115
     to_terminal(report, console)
     return console.export_text()
@@ -111,7 +111,7 @@ def test_rows_cells_and_foot_are_on_the_page():
 
 
 def test_the_terminal_has_tables_and_texts_but_no_details():
-    text = text_of(made_report())
+    text = print_to_text(made_report())
     assert re.search(r"1-1\s+12\.35!\s+on the terminal", text)
     assert re.search(r"2-2\s+13\.00", text)
     assert re.search(r"mean\s+12\.67", text)
@@ -125,7 +125,7 @@ def test_the_terminal_has_tables_and_texts_but_no_details():
 def test_a_table_too_wide_for_the_terminal_comes_in_parts_that_keep_groups_together():
     columns = [Column("n"), *(Column(f"{letter}{m}", group=f"m={m}") for m in range(6) for letter in "ab")]
     rows = [[str(n), *(f"{n}.{number:05d}" for number in range(12))] for n in range(3)]
-    text = text_of(Report("wide", [Table(columns, rows)], {}), width=50)
+    text = print_to_text(Report("wide", [Table(columns, rows)], {}), width=50)
     lines = text.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 50
     headers = [line.split() for line in lines if line.startswith("n")]

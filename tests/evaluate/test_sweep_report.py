@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from constructed_sweeps import SOURCES, measurement, result_of, single, with_holes
+from constructed_sweeps import SOURCES, make_result, measurement, single, with_holes
 from matplotlib.image import imread
 from rich.console import Console
 
@@ -52,11 +52,11 @@ def big_grid(label: str) -> ModelSweep:
 
 
 RESULTS = {
-    "holes": result_of(with_holes()),
-    "single": result_of(single()),
-    "grid": result_of(big_grid("tied")),
-    "two models": result_of(with_holes("runs/a"), with_holes("runs a", best=SOURCES)),
-    "nothing shared": result_of(with_holes(), single()),
+    "holes": make_result(with_holes()),
+    "single": make_result(single()),
+    "grid": make_result(big_grid("tied")),
+    "two models": make_result(with_holes("runs/a"), with_holes("runs a", best=SOURCES)),
+    "nothing shared": make_result(with_holes(), single()),
 }
 
 
@@ -204,7 +204,7 @@ def test_every_line_fits_a_terminal(result: SweepResult, width: int) -> None:
 
 def test_brackets_in_a_label_are_no_markup() -> None:
     stream = io.StringIO()
-    print_table(result_of(single("model [bold]")), Console(file=stream, width=100))
+    print_table(make_result(single("model [bold]")), Console(file=stream, width=100))
     assert "model [bold]" in stream.getvalue()
 
 

@@ -3,7 +3,7 @@ import json
 import os
 
 import pytest
-from constructed_sweeps import FAIR, GOOD, POOR, REFERENCES, measurement, result_of, single, with_holes
+from constructed_sweeps import FAIR, GOOD, POOR, REFERENCES, make_result, measurement, single, with_holes
 from rich.console import Console
 
 from anydepth.evaluate.depth_comparison import compare
@@ -45,7 +45,7 @@ def test_grid_has_holes_and_shows_the_better_of_two_of_a_size() -> None:
 
 
 def test_json_is_complete_and_names_no_folder() -> None:
-    data = json.loads(json.dumps(result_of(with_holes(), single()).to_json(), allow_nan=False))
+    data = json.loads(json.dumps(make_result(with_holes(), single()).to_json(), allow_nan=False))
     assert data["conditions"]["source_file"] == "test.de"
     assert set(data["conditions"]["versions"]) == {"anydepth", "torch", "sacrebleu", "python"}
     assert "tok:13a" in data["signatures"]["BLEU"]
@@ -91,7 +91,7 @@ def test_bootstrap_tells_a_clear_difference_from_none(monkeypatch: pytest.Monkey
 
 def test_each_model_is_compared_with_the_first_where_the_two_meet(tmp_path) -> None:
     deepest = ModelSweep("vanilla", (measurement(2, 2, 4.0, POOR),))
-    result = result_of(with_holes("first"), with_holes("second"), deepest, single("apart"))
+    result = make_result(with_holes("first"), with_holes("second"), deepest, single("apart"))
     comparison = result.comparison
     assert comparison is not None
     assert len(comparison.shared) == 5
@@ -111,7 +111,7 @@ def test_comparison_without_a_shared_depth_is_empty() -> None:
 
 
 def test_examples_are_the_lines_with_the_widest_spread_in_file_order() -> None:
-    result = result_of(with_holes())
+    result = make_result(with_holes())
     examples = pick_examples(result.models[0], result.sources, result.references, count=2)
     spreads = {e.line: e.spread for e in pick_examples(result.models[0], result.sources, result.references)}
     long_lines = sorted((line for line in spreads if line != 4), key=lambda line: -spreads[line])[:2]

@@ -30,7 +30,7 @@ def outcome(threshold=1.0, seconds=2.0, bleu=30.0, mixture=29.0, share_k=(0.5, 0
     return ChoiceOutcome(threshold, seconds, bleu, 50.0, mixture, share_k, is_slowest)
 
 
-def curve_of(*seeds: list[ChoiceOutcome], kind: str = "values") -> SelectorCurve:
+def make_curve(*seeds: list[ChoiceOutcome], kind: str = "values") -> SelectorCurve:
     return SelectorCurve.from_seeds(kind, seeds, 0.001)
 
 
@@ -137,19 +137,19 @@ def test_the_oracle_beats_the_mixture_and_every_depth():
 
 
 def test_the_standard_error_is_over_the_seeds():
-    curve = curve_of(*[[outcome(bleu=30 + gain)] for gain in (0, 1, 2)])
+    curve = make_curve(*[[outcome(bleu=30 + gain)] for gain in (0, 1, 2)])
     (point,) = curve.points
     assert point.difference == pytest.approx(2)
     assert point.standard_error == pytest.approx(1 / math.sqrt(3))
     assert point.bleu_standard_error == pytest.approx(1 / math.sqrt(3))
     assert point.above
-    less = curve_of(*[[outcome(bleu=28.5 + gain)] for gain in (0, 1, 2)]).points[0]
+    less = make_curve(*[[outcome(bleu=28.5 + gain)] for gain in (0, 1, 2)]).points[0]
     assert less.difference == pytest.approx(0.5)
     assert not less.above  # by less than its standard error
 
 
 def test_each_seed_is_compared_at_its_own_time():
-    curve = curve_of([outcome(seconds=2, bleu=30, mixture=29)], [outcome(seconds=3, bleu=33, mixture=32)])
+    curve = make_curve([outcome(seconds=2, bleu=30, mixture=29)], [outcome(seconds=3, bleu=33, mixture=32)])
     assert curve.points[0].standard_error == 0
     assert (curve.points[0].seconds, curve.points[0].mixture_bleu) == (2.5, 30.5)
 
@@ -161,7 +161,7 @@ def test_points_that_say_nothing_do_not_count():
         outcome(0.3, seconds=2, bleu=28),
         outcome(0.4, seconds=1, mixture=None),
     ]
-    curve = curve_of(points, points)
+    curve = make_curve(points, points)
     assert [point.note for point in curve.points] == [
         "all sentences at one depth: no choice",
         "",
@@ -173,7 +173,7 @@ def test_points_that_say_nothing_do_not_count():
         "2 more cannot be judged"
     )
     assert curve.mean_difference == pytest.approx(0)
-    slow = curve_of([replace(points[1], is_slowest=True)])
+    slow = make_curve([replace(points[1], is_slowest=True)])
     assert "slower than any fixed depth" in slow.points[0].note
     assert slow.points[0].difference == 1
     assert slow.counting
@@ -182,29 +182,29 @@ def test_points_that_say_nothing_do_not_count():
 
 def test_thresholds_that_choose_alike_count_once():
     points = [outcome(0.3), outcome(0.4), outcome(0.5), outcome(0.6, bleu=31)]
-    assert [point.threshold for point in curve_of(points).points] == [0.5, 0.6]
+    assert [point.threshold for point in make_curve(points).points] == [0.5, 0.6]
     unlike = [outcome(0.3), outcome(0.4, bleu=30.1), outcome(0.5), outcome(0.6, bleu=31)]
-    assert {point.threshold for point in curve_of(points, unlike).points} == {0.4, 0.5, 0.6}
+    assert {point.threshold for point in make_curve(points, unlike).points} == {0.4, 0.5, 0.6}
 
 
 def test_the_verdict_in_a_sentence():
     good, bad = [outcome(), outcome(2.0, 3.0)], [outcome(bleu=28), outcome(2.0, 3.0, bleu=28)]
-    values, labels = curve_of(good, good), curve_of(bad, bad, kind="labels")
+    values, labels = make_curve(good, good), make_curve(bad, bad, kind="labels")
     assert overall_verdict(values, [labels]) == (
         "Choosing is worth it: by values, which was saved, above the random mixture at 2 of 2 points; "
         "by labels at 0 of 2 points."
     )
-    mixed = curve_of([good[0], bad[1]], [good[0], bad[1]])
+    mixed = make_curve([good[0], bad[1]], [good[0], bad[1]])
     assert overall_verdict(mixed).startswith("Choosing is worth it in part: ")
     assert "a fixed depth or a random mixture of depths is as good" in overall_verdict(labels, [values])
-    assert "a single seed cannot say" in overall_verdict(curve_of(good))
-    lucky = curve_of([replace(one, hindsight=31.0) for one in good])
+    assert "a single seed cannot say" in overall_verdict(make_curve(good))
+    lucky = make_curve([replace(one, hindsight=31.0) for one in good])
     assert overall_verdict(lucky).startswith("Choosing is not worth it here")
-    assert curve_of(good).verdict == "above the random mixture at 2 of 2 points with a single seed"
+    assert make_curve(good).verdict == "above the random mixture at 2 of 2 points with a single seed"
 
 
 def test_without_a_point_to_judge_by_a_curve_is_the_last_to_take():
-    nothing = curve_of([outcome(share_k=(0, 1))])
+    nothing = make_curve([outcome(share_k=(0, 1))])
     assert nothing.mean_difference == -math.inf
     assert nothing.verdict.startswith("not to be judged")
     assert "not worth it" in overall_verdict(nothing)
@@ -281,17 +281,17 @@ def test_the_plan_decides_which_depths_are_mixed_and_hindsight_is_never_worse():
 
 def test_the_verdict_says_how_many_points_hold_with_hindsight():
     points = [replace(outcome(threshold=t), hindsight=best) for t, best in ((1.0, 29.5), (2.0, 30.5))]
-    assert curve_of(points).verdict.endswith("(1 of them above the best with hindsight, too)")
+    assert make_curve(points).verdict.endswith("(1 of them above the best with hindsight, too)")
 
 
 def test_the_error_of_a_difference_counts_sentences_and_seeds():
     """Other sentences would move both, so their share does not shrink with the number of seeds."""
     seeds = [[replace(outcome(bleu=bleu), sentence_error=0.3)] for bleu in (30.0, 30.2)]
-    (point,) = curve_of(*seeds).points
+    (point,) = make_curve(*seeds).points
     assert point.standard_error == pytest.approx(math.hypot(0.1, 0.3))
     assert point.above
-    assert curve_of(*seeds).verdict.endswith("by more than one standard error over sentences and 2 seeds")
-    (single,) = curve_of([replace(outcome(bleu=29.2), sentence_error=0.3)]).points
+    assert make_curve(*seeds).verdict.endswith("by more than one standard error over sentences and 2 seeds")
+    (single,) = make_curve([replace(outcome(bleu=29.2), sentence_error=0.3)]).points
     assert (single.standard_error, single.above) == (0.3, False)
 
 

@@ -54,7 +54,7 @@ def lucky_curve(tradeoff: Tradeoff, kind: str, thresholds: list[float], luck: fl
     return SelectorCurve.from_seeds(kind, seeds, 0.0001)
 
 
-def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
+def make_result(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
     seconds = [0.002 * int(name[-1]) + 0.001 * int(name[0]) for name in depths]
     tradeoff = with_costs(noisy_table(depths, count=80), *seconds)
     values = lucky_curve(tradeoff, "values", [0.0, 0.25, 0.75, 1.0], luck=0.9)
@@ -80,7 +80,7 @@ def result_of(depths: dict[str, float], label: str = "demo") -> TradeoffResult:
 
 @pytest.fixture(scope="module")
 def result() -> TradeoffResult:
-    return result_of({"1-1": 0.6, "2-1": 0.65, "1-2": 0.8, "2-2": 0.9})
+    return make_result({"1-1": 0.6, "2-1": 0.65, "1-2": 0.8, "2-2": 0.9})
 
 
 def test_the_folder_is_whole(result: TradeoffResult, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_shares_add_up_over_the_heat_map(result: TradeoffResult) -> None:
 
 def test_many_depths_and_holes_in_the_menu() -> None:
     many = {f"{n}-{m}": 0.5 + 0.01 * n + 0.06 * m for m in range(1, 7) for n in range(1, 7) if (n, m) != (2, 3)}
-    result = result_of(many)
+    result = make_result(many)
     for figure in tradeoff_report(result, {}).figures():
         assert draw(figure)[0].startswith(b"\x89PNG")
 

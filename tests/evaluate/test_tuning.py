@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import toy_pairs
-from constructed_tables import table_of
+from constructed_tables import make_table
 
 import anydepth
 from anydepth.evaluate.tradeoff import Tradeoff, seconds_at, tune_selector
@@ -49,7 +49,7 @@ def table(count: int = 300):
         "1-2": [spoilt(line, 2) for line in references],
         "2-2": list(references),
     }
-    return sources, table_of(columns, list(references))
+    return sources, make_table(columns, list(references))
 
 
 def test_tuning_brings_it_above_the_mixtures(translator):

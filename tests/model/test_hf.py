@@ -30,7 +30,7 @@ def built(config: ModelConfig, tensors: dict[str, Tensor], tokenizer: Pretrained
     return model.eval()
 
 
-def rows_of(tokenizer: PretrainedTokenizer, texts: list[str], longest: int) -> tuple[Tensor, Tensor]:
+def pad_rows(tokenizer: PretrainedTokenizer, texts: list[str], longest: int) -> tuple[Tensor, Tensor]:
     """Texts of several lengths, one of which takes all positions; and where there is padding."""
     rows = [[Tokenizer.BOS, *tokenizer.encode(text)[: longest - 2], Tokenizer.EOS] for text in texts]
     width = max(map(len, rows))
@@ -44,7 +44,7 @@ def furthest(folder: Path, theirs: torch.nn.Module, longest: int, texts: list[st
     """The greatest difference between a state here and there, at any layer and real position."""
     config, tensors, tokenizer = load_pretrained(folder)
     model = built(config, tensors, tokenizer)
-    ids_bs, padding_bs = rows_of(tokenizer, texts, longest)
+    ids_bs, padding_bs = pad_rows(tokenizer, texts, longest)
     ours = model.encode(ids_bs, model.full, padding_bs)
     old_bs = torch.tensor(tokenizer.order)[ids_bs]
     found = theirs(input_ids=old_bs, attention_mask=(~padding_bs).long(), output_hidden_states=True).hidden_states[1:]

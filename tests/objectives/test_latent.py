@@ -212,7 +212,7 @@ def finished(model, objective):
     return objective.finish(tensors, step=10)
 
 
-def logits_of(done, sub=None):
+def compute_logits(done, sub=None):
     model = Transformer(done.config, 40).eval()
     model.load_state_dict(done.tensors, strict=False)
     made = batch()
@@ -252,7 +252,7 @@ def test_pruned_equals_gated_with_zeros(norm):
     cut_out = done.cut_out[""]
     assert (cut_out.config.encoder_layers, cut_out.config.decoder_layers) == (1, 2)
     assert sum(t.numel() for t in cut_out.tensors.values()) < sum(t.numel() for t in done.tensors.values())
-    for found in (logits_of(done, hard), logits_of(cut_out)):
+    for found in (compute_logits(done, hard), compute_logits(cut_out)):
         torch.testing.assert_close(found, gated, rtol=0, atol=1e-5)
 
 
@@ -270,7 +270,7 @@ def test_no_layer_of_a_post_norm_model_is_removed():
     done = finished(model, objective)
     assert (done.menu.names, done.cut_out) == (["2-4"], {})
     wanted = gated_logits(model, soft.encoder_weights, soft.decoder_weights)
-    torch.testing.assert_close(logits_of(done), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(compute_logits(done), wanted, rtol=0, atol=1e-5)
     two = latent(("a-b", "a-c"), model=model.config, finish="soft")
     assert finished(model, two).cut_out == {}
 
@@ -290,7 +290,7 @@ def test_fixed_gates_are_a_control(model):
         done = finished(model.eval(), objective)
         assert (done.menu.names, done.cut_out, done.notes) == (["2-4"], {}, ())
         wanted = gated_logits(model, [1.0, 1.0], [0.5] * 4)
-        torch.testing.assert_close(logits_of(done), wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(compute_logits(done), wanted, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="gates that are fixed do not learn: leave out beta, decoder_target"):
         latent(fixed=0.5, beta=0.3, decoder_target=2)
     with pytest.raises(ValueError, match="choose no layers"):
@@ -314,9 +314,9 @@ def test_soft_folds_into_the_weights_of_one_language(model):
         objective.logits["decoder"].data = torch.tensor([[0.4, -1.0, 0.5, -2.0]])
     folded, weighted = finished(model, soft), finished(model, both)
     assert folded.menu.names == ["2-4"]
-    wanted = logits_of(weighted, weighted.menu["2-4-soft"].subnetwork)
-    torch.testing.assert_close(logits_of(folded), wanted, rtol=0, atol=1e-5)
-    assert not torch.allclose(wanted, logits_of(weighted), atol=1e-3)
+    wanted = compute_logits(weighted, weighted.menu["2-4-soft"].subnetwork)
+    torch.testing.assert_close(compute_logits(folded), wanted, rtol=0, atol=1e-5)
+    assert not torch.allclose(wanted, compute_logits(weighted), atol=1e-3)
 
 
 @torch.no_grad()
@@ -330,7 +330,7 @@ def test_hard_alone_leaves_out_what_no_pair_runs(model):
     assert set(done.cut_out) == {"en-fr", "en-es"}
     assert finished(model, latent(finish="hard")).cut_out == {}  # of one pair the model itself is that
     cut_out = done.cut_out["en-es"]
-    torch.testing.assert_close(logits_of(done, done.menu["en-es:2-1"].subnetwork), logits_of(cut_out))
+    torch.testing.assert_close(compute_logits(done, done.menu["en-es:2-1"].subnetwork), compute_logits(cut_out))
 
 
 @torch.no_grad()
@@ -343,7 +343,7 @@ def test_layers_that_share_weights_are_cut_out_too():
     done = finished(model, objective)
     cut_out = done.cut_out[""]
     assert cut_out.config.decoder_shared == (1, 1, 2)
-    torch.testing.assert_close(logits_of(done, done.menu["2-3"].subnetwork), logits_of(cut_out))
+    torch.testing.assert_close(compute_logits(done, done.menu["2-3"].subnetwork), compute_logits(cut_out))
 
 
 def test_what_makes_no_sense_is_refused():

@@ -267,7 +267,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(labelled_recipe, tmp_path)
         run_recipe(labelled_recipe, tmp_path / "parts", *settings, "train.steps=8", "objective.scale=2.0")
 
 
-def start_of(run: Path, labels: tuple[str, ...]) -> tuple[StartModel, Transformer]:
+def build_start(run: Path, labels: tuple[str, ...]) -> tuple[StartModel, Transformer]:
     start = StartModel.load(run)
     torch.manual_seed(5)
     model = Transformer(start.config, start.tokenizer.vocabulary_size, len(labels))
@@ -281,7 +281,7 @@ def test_the_head_stays_for_the_same_labels_alone(runs):
         (("ham", "news", "spam"), False),  # as many, which mean something else
         (("bad", "good"), False),
     ):
-        start, model = start_of(runs["vanilla"], labels)
+        start, model = build_start(runs["vanilla"], labels)
         given = dict(model.named_parameters())
         assert torch.equal(given["encoder.layers.2.ffn_up.weight"], start.tensors["encoder.layers.2.ffn_up.weight"])
         assert torch.equal(given["target_embedding.weight"], start.tensors["target_embedding.weight"])

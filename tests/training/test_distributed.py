@@ -105,16 +105,16 @@ def train_together(folder: Path, recipes: dict[str, Path], toy_run: Path) -> Non
         {
             "recipe": str(recipes[CASES[case][0]]),
             "run": str(folder / run),
-            "changes": [*changes_of(case, toy_run), *more],
+            "changes": [*case_changes(case, toy_run), *more],
         }
         for run, case, more in cases
     ]
     for one in asked:
         begin_with_data(read_recipe(Path(one["recipe"]), one["changes"]), Path(one["run"]))
-    run_recipe(recipes["pairs"], folder / "one-then-two", *changes_of("adam", toy_run), half)
+    run_recipe(recipes["pairs"], folder / "one-then-two", *case_changes("adam", toy_run), half)
     (folder / "cases.json").write_text(json.dumps(asked), "utf-8")
     two_processes(folder / "said.txt", folder / "cases.json", data_apart(folder / "apart"))
-    run_recipe(recipes["pairs"], folder / "two-then-one", *changes_of("adam", toy_run))
+    run_recipe(recipes["pairs"], folder / "two-then-one", *case_changes("adam", toy_run))
 
 
 def data_apart(folder: Path) -> Path:
@@ -147,27 +147,27 @@ def two_processes(said: Path, *arguments: object) -> None:
     assert codes == [0, 0], said.read_text("utf-8", "replace")[-4000:]
 
 
-def changes_of(case: str, teacher: Path) -> list[str]:
+def case_changes(case: str, teacher: Path) -> list[str]:
     return [*ALIKE, *(change.replace("TEACHER", str(teacher)) for change in CASES[case][1])]
 
 
 def losses(run: Path) -> list[dict[str, float]]:
     """And all other figures of an update, such as the parts of its loss."""
     records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
-    return [figures_of(record) for record in records if record["kind"] == "train"]
+    return [pick_floats(record) for record in records if record["kind"] == "train"]
 
 
-def figures_of(record: dict[str, object]) -> dict[str, float]:
+def pick_floats(record: dict[str, object]) -> dict[str, float]:
     return {key: value for key, value in record.items() if isinstance(value, float) and "second" not in key}
 
 
 def validations(run: Path) -> dict[str, float]:
     """What is measured of the last one."""
     records = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
-    return figures_of([record for record in records if record["kind"] == "valid"][-1])
+    return pick_floats([record for record in records if record["kind"] == "valid"][-1])
 
 
-def tensors_of(run: Path) -> dict[str, torch.Tensor]:
+def load_checkpoint(run: Path) -> dict[str, torch.Tensor]:
     folder = run / "checkpoints" / f"step-{STEPS:09d}"
     return {**load_file(folder / "model.safetensors"), **load_file(folder / "optimiser.safetensors")}
 
@@ -179,7 +179,7 @@ def alone(recipes, toy_run, tmp_path_factory):
 
     def train(case: str) -> Path:
         if case not in made:
-            run_recipe(recipes[CASES[case][0]], folder / case, *changes_of(case, toy_run))
+            run_recipe(recipes[CASES[case][0]], folder / case, *case_changes(case, toy_run))
             made[case] = folder / case
         return made[case]
 
@@ -222,7 +222,7 @@ def check_alike(alone, together, run):
     for own, theirs in zip(losses(two), losses(one), strict=True):
         assert own == pytest.approx(theirs, rel=1e-5)
     assert validations(two) == pytest.approx(validations(one), rel=1e-4)
-    expected, found = (tensors_of(folder) for folder in (one, two))
+    expected, found = (load_checkpoint(folder) for folder in (one, two))
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         sure = torch.ones_like(value, dtype=torch.bool)
@@ -236,7 +236,7 @@ def check_alike(alone, together, run):
 def test_a_worker_that_is_killed_costs_nothing_but_time(recipes, toy_run, together, tmp_path):
     """The first of two, each on a machine: torchrun starts both again, and they go on from the last checkpoint."""
     run = tmp_path / "killed"
-    changes = [*changes_of("sampled", toy_run), *LONGER]
+    changes = [*case_changes("sampled", toy_run), *LONGER]
     begin_with_data(read_recipe(recipes["pairs"], changes), run)
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
     settings = [word for change in changes for word in ("--set", change)]

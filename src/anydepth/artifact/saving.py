@@ -81,7 +81,7 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
 
 
-def is_whole(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether weights and tokenizer are there as they were saved."""
     try:
         check_files(folder, read_config(folder))

@@ -30,7 +30,7 @@ def native_model(loaded: LoadedModel) -> NativeModel:
         return NativeModel(loaded.weights.file.path)
     if loaded.folder is None or loaded.checksum is None or not isinstance(loaded.weights, StoredWeights):
         return NativeModel(_pack(loaded))
-    made_of = _made_of(loaded.folder, loaded.checksum)
+    made_of = _origin(loaded.folder, loaded.checksum)
     for path in _places(loaded.folder, loaded.checksum):
         header = _header(path)
         if header.get("made_of") == made_of:
@@ -62,7 +62,7 @@ def _pack(loaded: LoadedModel, header: dict[str, Any] | None = None) -> bytes:
     return packed(loaded.model, header, shortlist=Shortlist.find(loaded))
 
 
-def _made_of(folder: Path, checksum: str) -> dict[str, Any]:
+def _origin(folder: Path, checksum: str) -> dict[str, Any]:
     shortlist = folder / SHORTLIST
     lists = {"shortlist": file_sha256(shortlist)} if shortlist.is_file() else {}
     return {"packing": PACKING, "weights": checksum, **lists}

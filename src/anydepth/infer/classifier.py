@@ -15,7 +15,7 @@ from anydepth.engines.base import Classified, ClassifierDepths, ClassifierEngine
 from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.classifier_budget import make_budget, time_depths
-from anydepth.infer.options import Progress
+from anydepth.infer.options import Progress, check_progress
 from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks, set_threads
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import BudgetSelector, parse_budget
@@ -179,8 +179,9 @@ class Classifier(TextModel):
             batch_size: Texts classified together.
             progress: Called with the number of texts that have become ready.
         """
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
             raise UserError(f"batch_size is {batch_size!r}: use a whole number, at least 1")
+        check_progress(progress)
         if not isinstance(depth, Selector):
             self.check(depth, scale, lambda_, exit_rule)
         sources = self.read([texts] if isinstance(texts, str) else texts)

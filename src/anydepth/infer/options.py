@@ -36,6 +36,11 @@ class HypothesesKeywords(TranslateKeywords, total=False):
     scores: bool
 
 
+def check_progress(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise UserError(f"progress is {progress!r}: use a function that takes the number of texts that became ready")
+
+
 @dataclass(frozen=True)
 class TranslationOptions:
     beam: int = 1
@@ -77,6 +82,10 @@ class TranslationOptions:
             raise UserError(f"length_penalty is {self.length_penalty!r}, out of range: use 0 to 10")
         if not isinstance(self.source_prefix, str):
             raise UserError(f"source_prefix is {self.source_prefix!r}: use a string")
+        for name in ("cut_long", "scores"):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f"{name} is {getattr(self, name)!r}: use True or False")
+        check_progress(self.progress)
 
     @property
     def search(self) -> SearchOptions:

@@ -95,7 +95,7 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     """All of them, each of which must be a string."""
     if isinstance(texts, str):
         raise UserError("this takes several texts: write [text]")
-    if not isinstance(texts, Iterable):
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | bytearray):
         raise UserError(f"texts is {_a(texts)}: give a string, or several in a list or another iterable")
     found = list(texts)
     for number, text in enumerate(found, 1):

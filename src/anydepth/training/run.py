@@ -152,7 +152,7 @@ def _lock(run: Path) -> Iterator[None]:
 def _has_finished(run: Path, steps: int) -> bool:
     """Whether the run has reached this step and its model is intact; if not, the model is made again."""
     try:
-        return int(_read_record(run)["steps"]) >= steps and saving.is_whole(run / "model")
+        return int(_read_record(run)["steps"]) >= steps and saving.is_intact(run / "model")
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -81,12 +81,12 @@ class WordDepths:
         """
         row, unseen = self.row(scale, lambda_), self.unseen_value("deepest", lambda_)
         given = self.given_depths(words, scale)
-        return self.whole([row.get(word, unseen) for word in words], scale) if given is None else given
+        return self.rounded([row.get(word, unseen) for word in words], scale) if given is None else given
 
     def given_depths(self, words: Sequence[str], scale: float) -> list[int] | None:
         """Those of a text that was measured itself, if it was."""
         given = self.texts.get(text_key(words)) if self.texts else None
-        return None if given is None or len(given) != len(words) else self.whole(given, scale)
+        return None if given is None or len(given) != len(words) else self.rounded(given, scale)
 
     def row(self, scale: float = 1.0, lambda_: float | None = None) -> dict[str, float]:
         """The value of each word at a penalty. Refuses a scale or a lambda that is not possible."""
@@ -104,7 +104,7 @@ class WordDepths:
             return float(self._at(np.array([self.rare]), penalty)[0])
         return max(float(self.layers), max(self.row(1.0, lambda_).values(), default=0.0))
 
-    def whole(self, values: Sequence[float], scale: float) -> list[int]:
+    def rounded(self, values: Sequence[float], scale: float) -> list[int]:
         """Depths from values."""
         scaled = np.ceil(scale * np.asarray(values, dtype=np.float64) - 0.5)
         whole: list[int] = np.clip(scaled, 1, self.layers).astype(np.int64).tolist()
@@ -293,7 +293,7 @@ class TokenDepths:
             row[word] if word in row else self._unseen_value(tokens.get(number, []))
             for number, word in enumerate(words)
         ]
-        return words, self.table.whole(values, self.scale), number_of
+        return words, self.table.rounded(values, self.scale), number_of
 
     def of(self, ids: Sequence[int]) -> list[int]:
         """How many layers each token of a text runs, given as the encoder reads it."""
@@ -314,7 +314,7 @@ class TokenDepths:
             values_bs[read_b] = self._lookups.values(self._key, self._value, index).at(ids_bs[read_b])
         depths_bs = np.zeros(ids_bs.shape, np.int64)
         known_bs = ~np.isnan(values_bs)
-        depths_bs[known_bs] = self.table.whole(values_bs[known_bs], self.scale)
+        depths_bs[known_bs] = self.table.rounded(values_bs[known_bs], self.scale)
         for row in np.flatnonzero(~read_b):
             depths_bs[row], known_bs[row] = self._one_by_one(ids_bs[row].tolist())
         return self._with_specials(depths_bs, known_bs, ids_bs != Tokenizer.PAD)

@@ -408,7 +408,7 @@ function draw_grid() {
   const depths = state.pair.depths, plain = depths.filter(one => /^\d+-\d+$/.test(one.name));
   const rows = [...new Set(plain.map(one => one.encoder))].sort((a, b) => a - b);
   const columns = [...new Set(plain.map(one => one.decoder))].sort((a, b) => a - b);
-  const values = plain.map(value_of).filter(one => one != null);
+  const values = plain.map(shown_value).filter(one => one != null);
   const least = Math.min(...values), most = Math.max(...values);
   const head = element("tr", {}, element("th", { class: "side", scope: "col" }, "layers"),
     ...columns.map(m => element("th", { scope: "col" }, `${m} `, element("span", { class: "wide" }, "decoder"), element("span", { class: "narrow", "aria-hidden": "true" }, "dec."))));
@@ -424,10 +424,10 @@ function draw_grid() {
   mark_choice();
 }
 
-const value_of = one => state.colour === "ms" ? shown_ms(one) : one.bleu;
+const shown_value = one => state.colour === "ms" ? shown_ms(one) : one.bleu;
 
 function cell(one, least, most) {
-  const value = value_of(one), time = shown_ms(one);
+  const value = shown_value(one), time = shown_ms(one);
   const part = value == null || most === least ? 50 : Math.round(100 * (value - least) / (most - least));
   const shown = value == null ? "" : state.colour === "bleu" ? value.toFixed(1) : ms(value);
   const description = `${one.encoder} encoder and ${one.decoder} decoder layers` + (one.bleu != null ? `, ${one.bleu.toFixed(1)} BLEU` : "") + (time != null ? `, ${ms(time)} ms` : "");
@@ -539,12 +539,12 @@ async function classify() {
     $("ran").textContent = `mean depth ${answer.mean_depth.toFixed(2)} of ${state.model.layers} layers, ${ms(answer.milliseconds)} ms` + (answer.cut ? "; the text is longer than the model reads, and was cut" : "");
     $("words").replaceChildren(...answer.words.map(word => {
       const space = word.text.match(/^\s*/)[0];
-      return element("span", {}, space, element("span", { class: "word", title: `${word.depth} layers`, style: `--part:${part_of(word.depth)}` }, word.text.slice(space.length)));
+      return element("span", {}, space, element("span", { class: "word", title: `${word.depth} layers`, style: `--part:${depth_share(word.depth)}` }, word.text.slice(space.length)));
     }));
   } catch (error) { report(error); }
 }
 
-const part_of = depth => Math.round(100 * (depth - 1) / Math.max(1, state.model.layers - 1));
+const depth_share = depth => Math.round(100 * (depth - 1) / Math.max(1, state.model.layers - 1));
 
 function set_up_classification() {
   const { depths, layers } = state.model;
@@ -560,7 +560,7 @@ function set_up_classification() {
   };
   $("class-depth").addEventListener("change", scaled);
   $("scale").addEventListener("input", scaled);
-  $("legend").replaceChildren("layers:", ...Array.from({ length: layers }, (_, i) => element("span", { class: "word", style: `--part:${part_of(i + 1)}` }, String(i + 1))));
+  $("legend").replaceChildren("layers:", ...Array.from({ length: layers }, (_, i) => element("span", { class: "word", style: `--part:${depth_share(i + 1)}` }, String(i + 1))));
   scaled();
 }
 
