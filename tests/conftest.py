@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import forked
+import psutil
 import pytest
 import torch
 from filelock import FileLock
@@ -185,16 +187,29 @@ def python(script: str, env: dict[str, str] | None = None, **how: object) -> "su
 
 
 @contextmanager
-def running(*arguments: object, stderr: int | None = None) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
-    """The command line in a process of its own, which is killed if it has not ended with the block."""
+def running(
+    *arguments: object, stderr: int | None = None, **how: object
+) -> Iterator["forked.Process | subprocess.Popen[bytes]"]:
+    """The command line in a process of its own, which is killed if it has not ended with the block. `how` is as for
+    `forked.start`."""
     with open(os.devnull, "r+b") as nothing:
         file = nothing.fileno()
-        process = forked.start(list(map(str, arguments)), file, file, file if stderr is None else stderr)
+        process = forked.start(list(map(str, arguments)), file, file, file if stderr is None else stderr, **how)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def standing_still(*arguments: object, at: Path) -> Iterator[None]:
+    """The command line, which has come to the first operation on this file and stays there until the block ends."""
+    with running(*arguments, stops=(str(at), 1)) as process:
+        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def start(
 ) -> "Process | subprocess.Popen[bytes]":
     """`how`: fresh=True, nothing of anydepth is imported yet; script: Python to run instead of the command line; cwd;
     file_limit, in bytes; dies=(text, operation): as if by `kill -9` at that operation, counted from 1, on files whose
-    path contains the text."""
+    path contains the text; stops=(text, operation): it stands still there."""
     request = {"arguments": arguments, "env": dict(os.environ) if env is None else env, "cwd": os.getcwd(), **how}
     if sys.platform != "linux":
         command = [sys.executable, __file__, "--here", json.dumps(request)]
@@ -212,13 +212,14 @@ def _call_main(request: dict) -> None:
 
     if limit := request.get("file_limit"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    if dies := request.get("dies"):
-        sys.addaudithook(_killer(*dies))
+    for name, number in (("dies", signal.SIGKILL), ("stops", signal.SIGSTOP)):
+        if place := request.get(name):
+            sys.addaudithook(_signaller(number, *place))
     main()
 
 
-def _killer(text: str, operation: int) -> Callable[[str, tuple[object, ...]], None]:
-    """Ends this process just before a file or folder changes: whatever the speed of the machine, always the same."""
+def _signaller(number: int, text: str, operation: int) -> Callable[[str, tuple[object, ...]], None]:
+    """Ends or stops this process just before a file or folder changes: on a machine of any speed, always the same."""
     left = operation
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
@@ -226,7 +227,7 @@ def _killer(text: str, operation: int) -> Callable[[str, tuple[object, ...]], No
         if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
             left -= any(text in str(one) for one in arguments[:2])
             if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     return count
 

@@ -53,6 +53,12 @@ def test_imports_point_one_way():
         assert not later, f"{inside} imports {later}"
 
 
+def test_both_packages_have_one_version():
+    """Each is in one place; a model file of the one is for the other."""
+    runtime = Path(__file__).parent.parent / "runtime" / "src" / "anydepth_runtime" / "__init__.py"
+    assert f'__version__ = "{anydepth.__version__}"' in runtime.read_text("utf-8").splitlines()
+
+
 def test_make_bench_runs_every_benchmark():
     root = Path(__file__).parent.parent
     programs = [path for path in (root / "benchmarks").glob("*.py") if "__main__" in path.read_text("utf-8")]

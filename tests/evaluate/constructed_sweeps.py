@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from constructed_conditions import CONDITIONS
+
 from anydepth.evaluate.depth_comparison import compare
-from anydepth.evaluate.experiment import Conditions, versions
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.sweep import DepthResult, ModelSweep, SweepResult
 
@@ -29,21 +30,7 @@ def measurement(n: int, m: int, seconds: float, outputs: tuple[str, ...] = FAIR)
 
 
 def make_result(*models: ModelSweep) -> SweepResult:
-    conditions = Conditions(
-        source_file="test.de",
-        reference_file="test.en",
-        lines=len(SOURCES),
-        beam=4,
-        length_penalty=0.6,
-        batch_size=32,
-        cut_long=False,
-        repeats=1,
-        device="cpu",
-        threads=2,
-        machine="x86_64",
-        date="2025-01-02T03:04:05+00:00",
-        versions=versions(),
-    )
+    conditions = replace(CONDITIONS, lines=len(SOURCES), beam=4)
     comparison = compare(models, REFERENCES, samples=50) if len(models) > 1 else None
     return SweepResult(tuple(models), SOURCES, REFERENCES, conditions, comparison)
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from constructed_conditions import CONDITIONS
 from matplotlib.image import imread
 from rich.console import Console
 from saved_models import REFERENCES, SOURCES, save_model
@@ -14,7 +15,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate import experiment
 from anydepth.evaluate.compare import CompareResult, ScoredModel, System, compare_systems
 from anydepth.evaluate.compare_report import compare_report, write_comparison
-from anydepth.evaluate.experiment import Conditions, RunOptions
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.metrics import score
@@ -23,20 +24,6 @@ from anydepth.evaluate.significance import Difference
 from anydepth.progress import show_progress
 
 TEXTS = ("one of the four lines", "two of the four lines", "three of the four lines", "four")
-CONDITIONS = Conditions(
-    "test.de",
-    "test.en",
-    4,
-    1,
-    0.6,
-    32,
-    False,
-    1,
-    device="cpu",
-    threads=2,
-    machine="x86_64",
-    date="2025-01-02T03:04:05+00:00",
-)
 
 
 def model(name: str, bleu: float, line: str = "") -> ScoredModel:

@@ -3,11 +3,13 @@
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import toy_pairs
+from constructed_conditions import CONDITIONS
 from matplotlib.image import imread
 from rich.console import Console
 from saved_models import REFERENCES, SOURCES, save_model
@@ -15,7 +17,7 @@ from saved_models import REFERENCES, SOURCES, save_model
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import EveryDepth, translate_every_depth
-from anydepth.evaluate.experiment import Conditions, RunOptions
+from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.oracle import ModelOracle, OracleResult, PassTimes, oracle
 from anydepth.evaluate.oracle_report import lines, oracle_report
@@ -39,20 +41,7 @@ def made(label: str = "tied", chrf: list[list[float]] = CHRF) -> ModelOracle:
 
 
 def make_result(*models: ModelOracle) -> OracleResult:
-    conditions = Conditions(
-        "test.de",
-        "test.en",
-        4,
-        1,
-        0.6,
-        32,
-        False,
-        3,
-        device="cpu",
-        threads=2,
-        machine="x86_64",
-        date="2025-01-02T03:04:05+00:00",
-    )
+    conditions = replace(CONDITIONS, repeats=3)
     return OracleResult(models, conditions, {"BLEU": "its|signature", "chrF": "another|signature"})
 
 

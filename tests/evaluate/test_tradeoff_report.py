@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import constructed_conditions
 import numpy as np
 import pytest
 from conftest import toy_pairs
@@ -13,7 +14,6 @@ from constructed_tables import noisy_table, with_costs
 from rich.console import Console
 
 from anydepth.errors import UserError
-from anydepth.evaluate.experiment import Conditions
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.render import to_html, to_terminal, write_report
 from anydepth.evaluate.tradeoff import ChoiceTiming, Tradeoff, seconds_to_choose, time_choices, token_ids
@@ -21,18 +21,10 @@ from anydepth.evaluate.tradeoff_report import RECORD, tradeoff_report, write_rec
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.infer.translator import Translator
 
-CONDITIONS = Conditions(
-    "test.fr",
-    "test.en",
-    300,
-    1,
-    0.6,
-    32,
-    False,
-    1,
-    device="cpu",
-    threads=2,
-    machine="x86_64",
+CONDITIONS = replace(
+    constructed_conditions.CONDITIONS,
+    source_file="test.fr",
+    lines=300,
     date="2026-01-02T03:04:05+00:00",
     versions={"anydepth": "0"},
 )

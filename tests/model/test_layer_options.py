@@ -3,12 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from cached import assert_cached_equals_uncached
 from torch import nn
 
 from anydepth.config import ModelConfig
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.model import DecoderCache, Transformer
+from anydepth.model import Transformer
 from anydepth.model.layers import Layer
 from anydepth.model.stack import Stack
 
@@ -126,17 +127,10 @@ def test_a_rezero_layer_is_the_plain_layer_with_its_branches_multiplied(batch):
 
 @pytest.mark.parametrize("shared", ["none", "all"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@torch.no_grad()
 def test_cached_equals_uncached(options, shared, batch):
     model = made(**options, encoder_shared=shared, decoder_shared=shared)
     for sub in SUBS:
-        whole = logits(model, batch, sub)
-        memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
-        cache = DecoderCache(len(sub.decoder), limit=10)
-        for t in range(batch.target_in.shape[1]):
-            states = model.decode(batch.target_in[:, t : t + 1], memory, sub, batch.source_padding, cache)
-            step = model.output(model.features(states[-1][:, 0]))
-            torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
+        assert_cached_equals_uncached(model, batch, sub)
 
 
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)

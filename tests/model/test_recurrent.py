@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cached import assert_cached_equals_uncached
 from conftest import load_weights, run_recipe, toy_pairs
 from pydantic import ValidationError
 
@@ -9,7 +10,7 @@ import anydepth
 from anydepth.config import ModelConfig
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.model import DecoderCache, Transformer
+from anydepth.model import Transformer
 
 SIZES = {"width": 32, "heads": 4, "ffn": 48, "encoder_layers": 4, "decoder_layers": 3, "max_length": 32}
 PATTERNS = [
@@ -42,17 +43,10 @@ def test_a_shared_layer_equals_layers_with_copies_of_its_weights(pattern, batch)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@torch.no_grad()
 def test_each_application_has_a_cache_of_its_own(pattern, batch):
     model = shared_model(pattern)
     for sub in [entry.subnetwork for entry in DepthMenu.every_prefix(4, 3)] + [SubNetwork((1, 3), (0, 2))]:
-        whole = model(batch.source, batch.target_in, sub, batch.source_padding)
-        memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
-        cache = DecoderCache(len(sub.decoder), limit=10)
-        for t in range(batch.target_in.shape[1]):
-            states = model.decode(batch.target_in[:, t : t + 1], memory, sub, batch.source_padding, cache)
-            step = model.output(model.features(states[-1][:, 0]))
-            torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
+        assert_cached_equals_uncached(model, batch, sub)
 
 
 def parameters(sub: SubNetwork, **changes: object) -> int:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from cached import assert_cached_equals_uncached
 
 from anydepth.config import ModelConfig
 from anydepth.data import Batch
@@ -26,15 +27,8 @@ def batch() -> Batch:
 
 
 @pytest.mark.parametrize("sub", MENU + ODD, ids=str)
-@torch.no_grad()
 def test_cached_logits_equal_uncached(model, batch, sub):
-    whole = model(batch.source, batch.target_in, sub, batch.source_padding)
-    memory = model.memory(model.encode(batch.source, sub, batch.source_padding)[-1])
-    cache = DecoderCache(len(sub.decoder), limit=10)
-    for t in range(batch.target_in.shape[1]):
-        states = model.decode(batch.target_in[:, t : t + 1], memory, sub, batch.source_padding, cache)
-        step = model.output(model.features(states[-1][:, 0]))
-        torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
+    assert_cached_equals_uncached(model, batch, sub)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7])

@@ -5,10 +5,9 @@ import json
 import shlex
 import shutil
 import signal
-import time
 
 import pytest
-from conftest import anydepth, assert_one_line, running, save_changed, toy_pairs, write_corpus
+from conftest import anydepth, assert_one_line, save_changed, standing_still, toy_pairs, write_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -195,11 +194,7 @@ def test_bad_files_and_folders_are_refused(toy_run, corpus, tmp_path, here):
 
 def test_two_processes_cannot_share_a_folder(command, tmp_path):
     out = tmp_path / "out"
-    with running(*command, "--out", out) as first:
-        while not (out / "distill.json").exists():
-            assert first.poll() is None
-            time.sleep(0.001)
-        first.send_signal(signal.SIGSTOP)  # so that it is still there
+    with standing_still(*command, "--out", out, at=out / ".distill.json.tmp"):
         second = anydepth(*command, "--out", out)
     assert_one_line(second, "another process is distilling in")
 

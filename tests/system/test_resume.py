@@ -3,10 +3,9 @@
 import random
 import shutil
 import signal
-import time
 
 import pytest
-from conftest import anydepth, running
+from conftest import anydepth, standing_still
 
 pytestmark = pytest.mark.slow
 
@@ -80,11 +79,7 @@ def test_a_torn_checkpoint_costs_only_its_steps(toy_recipe, tmp_path, uninterrup
 
 def test_two_processes_cannot_share_a_run(toy_recipe, tmp_path):
     run = tmp_path / "run"
-    with running("train", toy_recipe, "--out", run) as first:
-        while not (run / "recipe.json").exists():
-            assert first.poll() is None
-            time.sleep(0.01)
-        first.send_signal(signal.SIGSTOP)  # so that it is still there
+    with standing_still("train", toy_recipe, "--out", run, at=run / ".recipe.json.tmp"):
         second = anydepth("train", toy_recipe, "--out", run)
     assert second.returncode == 2
     assert b"another process is training" in second.stderr
