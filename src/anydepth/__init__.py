@@ -72,7 +72,7 @@ def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence
 
 
 def __getattr__(name: str) -> object:
-    """Translator and Classifier import PyTorch, which takes a second: only when they are asked for."""
+    """Translator and Classifier are imported when they are asked for: a Classifier imports PyTorch."""
     if name == "Translator":
         from anydepth.infer.translator import Translator
 

@@ -348,6 +348,8 @@ def test_models_are_refused_with_a_reason(driver, tmp_path):
     ):
         path = tmp_path / "damaged"
         path.write_bytes(damaged)
-        done = subprocess.run([str(driver), str(path), "encode"], input=b"", capture_output=True, timeout=60)
+        done = subprocess.run(
+            [str(driver), str(path), "encode"], input=b"", capture_output=True, timeout=LIMIT_IN_SECONDS
+        )
         assert done.returncode == 1
         assert done.stdout.decode().startswith(f"refused: the tokenizer model {reason}")

@@ -206,7 +206,7 @@ def _by_calibration(calibration: Calibration, menu: DepthMenu, seconds: float, b
     if batch_size > 1 and not calibrated / 2 <= batch_size <= 2 * calibrated:
         log.info(
             f"the calibration was measured with batches of {calibrated}, not {batch_size}, so the time is an estimate; "
-            f"for an exact one run `anydepth calibrate` with --batch-size {batch_size}"
+            f"for an exact one run `anydepth calibrate --batch-size {batch_size}`"
         )
     known = [name for name in menu.names if name in calibration.depths]
     costs = calibration.costs(batch_size)
