@@ -42,8 +42,8 @@ def load(
     from anydepth.artifact import bundled_model
     from anydepth.artifact.model import load_model
     from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine
-    from anydepth.infer.text_model import set_threads
-    from anydepth.infer.translator import DEFERRED, Translator
+    from anydepth.infer.text_model import DEFERRED, set_threads
+    from anydepth.infer.translator import Translator
 
     set_threads(threads)
     loaded = load_model(bundled_model() if path is None else path, device, defer=engine in DEFERRED)
@@ -52,7 +52,7 @@ def load(
             raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
         from anydepth.infer.classifier import Classifier
 
-        return Classifier(loaded, make_classifier_engine(loaded, engine))
+        return Classifier(loaded, make_classifier_engine(loaded, engine, threads))
     return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
 
 

@@ -121,8 +121,8 @@ sys.meta_path.insert(0, Forbidden())
     return [sys.executable, "-c", script]
 
 
-def run_without_torch(code: str) -> str:
-    command = without(("torch", "numpy"), code)
+def run_without_torch(code: str, modules: tuple[str, ...] = ("torch", "numpy")) -> str:
+    command = without(modules, code)
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -320,7 +320,7 @@ class ClassificationHandler:
             "kind": "classification",
             "engine": "torch",
             "labels": list(classifier.labels),
-            "layers": classifier.model.config.encoder_layers,
+            "layers": classifier.loaded.config.encoder_layers,
             "default": self.settings.depth or classifier.menu.default.name,
             "limits": {"characters": self.settings.limits.characters},
             "depths": [

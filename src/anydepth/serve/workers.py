@@ -16,7 +16,8 @@ from anydepth.artifact.model import load_model
 from anydepth.device import set_torch_threads
 from anydepth.engines.auto import EngineOptions, make_engine
 from anydepth.errors import UserError
-from anydepth.infer.translator import DEFERRED, Translator
+from anydepth.infer.text_model import DEFERRED
+from anydepth.infer.translator import Translator
 
 if TYPE_CHECKING:  # PyTorch, which a server of the native engine does without
     from anydepth.infer.classifier import Classifier
