@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import anydepth
 from labelled_texts import toy_texts
-from test_packed import run_without_torch
+from without_imports import run_without_torch
 
 import anydepth as api
 from anydepth.artifact.model_file import ModelFile, Section, build_model_file
@@ -215,6 +215,11 @@ def test_options_of_a_trained_model_are_taken(by_mi_run, halting_run):
         assert layers[0] < np.mean([one.depth for one in native.classify(TEXTS, depth="3-0")])
         words = native.explain(TEXTS[0], **options)[1]
         assert [word.text for word in words] == [word.text for word in ref.explain(TEXTS[0], **options)[1]]
+
+
+def test_threads_look_up_the_same_depths(by_mi_run):
+    one, several = (Classifier.load(by_mi_run, engine="native", threads=n).classify(TEXTS) for n in (1, 4))
+    assert one == several
 
 
 def test_auto_is_native_where_that_runs(static_run, tmp_path):

@@ -150,6 +150,12 @@ def _converts(loaded: LoadedModel) -> bool:
     return True
 
 
+def refuse_translation_options(quantize: str | None, speculate: bool, shortlist: bool) -> None:
+    """Of a model that classifies."""
+    if quantize is not None or speculate or shortlist:
+        raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
+
+
 def _refuse_speculation(options: EngineOptions, engine: str) -> None:
     if options.speculate:
         raise UserError(f'speculate=True is for engine="native": {engine} has no drafts')

@@ -139,13 +139,16 @@ class ClassifierDepths:
 class ClassifierEngine(AnyEngine, Protocol):
     """Runs a model that classifies."""
 
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        """As of an `Engine`."""
+
     def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
         """What each source of a batch is."""
 
 
-def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
+def check_exportable(config: ModelConfig, sub: SubNetwork, to: str, *, classifies: bool = False) -> None:
     """Refuse, with the reason, what CTranslate2 and ONNX have no place for."""
-    if config.decoder_layers == 0:
+    if config.decoder_layers == 0 and not classifies:
         raise UserError(f'{to} takes models that translate; this one is encoder-only: use engine="torch"')
     if sub.by_word:
         raise UserError(

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate, chain, islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from anydepth.config import ModelConfig
@@ -137,6 +138,7 @@ class NativeEngine:
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
+        self._looking_up = Lock()
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
@@ -174,18 +176,26 @@ class NativeEngine:
                 raise UserError(
                     f"depth {sub.name} needs the depths of words, and the model has none: use another depth"
                 )
-            depths = [token_depths.of(source) for source in batch.sources]
+            depths = self._look_up(token_depths, batch.sources)
         draft_layers = self.draft_layers(sub) if self.speculate else 0
         return self.native.search(sub, batch, options, depths, draft_layers, shortlist=self.search_shortlist)
 
     def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
         self.prepare([sub])
+        own = None
+        if sub.by_word and depths.exit_rule is None and depths.table is not None:
+            own = self._look_up(depths.table, sources)
         count = min(self.threads, len(sources))
         if count < 2:
-            return self.native.classify(sub, sources, depths)
-        parts = [sources[first::count] for first in range(count)]  # alike in length
-        found = list(self._pool.map(lambda part: self.native.classify(sub, part, depths), parts))
+            return self.native.classify(sub, sources, depths, own)
+        parts = [(sources[n::count], None if own is None else own[n::count]) for n in range(count)]  # alike in length
+        found = list(self._pool.map(lambda part: self.native.classify(sub, part[0], depths, part[1]), parts))
         return [found[i % count][i // count] for i in range(len(sources))]
+
+    def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
+        """One thread at a time: what is looked up for the first time is kept."""
+        with self._looking_up:
+            return [depths.of(source) for source in sources]
 
     def draft_layers(self, sub: SubNetwork) -> int:
         """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
@@ -281,16 +291,20 @@ class NativeModel:
             for i in range(count)
         ]
 
-    def classify(self, sub: SubNetwork, sources: Sequence[list[int]], depths: ClassifierDepths) -> list[Classified]:
-        """One after the other, without padding."""
+    def classify(
+        self,
+        sub: SubNetwork,
+        sources: Sequence[list[int]],
+        depths: ClassifierDepths,
+        by_word: Sequence[Sequence[int]] | None = None,
+    ) -> list[Classified]:
+        """One after the other, without padding. `by_word` is what the table of `depths` says of each token."""
         import numpy as np
 
         if not sources:
             return []
-        rule, halting, by_word = depths.exit_rule, 0.0, None
-        if sub.by_word and rule is None:
-            by_word = None if depths.table is None else [depths.table.of(source) for source in sources]
-            halting = depths.halting_scale if by_word is None else 0.0
+        rule = depths.exit_rule
+        halting = depths.halting_scale if sub.by_word and rule is None and by_word is None else 0.0
         batch = _batch(SearchBatch(list(sources), []), by_word)
         exits = () if rule is None else rule.exits
         number = 0.0 if rule is None else rule.value
