@@ -20,7 +20,7 @@ extern "C" {
 #define ANYDEPTH_API __attribute__((visibility("default")))
 #endif
 
-#define ANYDEPTH_INTERFACE 3 /* the version of this API */
+#define ANYDEPTH_INTERFACE 4 /* the version of this API */
 
 enum {
   ANYDEPTH_OK = 0,
@@ -160,6 +160,26 @@ ANYDEPTH_API int anydepth_search(anydepth_model* model, const anydepth_subnetwor
 ANYDEPTH_API int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
                                  const anydepth_batch* batch, const int32_t* target, int32_t target_length,
                                  int32_t at_once, float* logits);
+/* Classifying token ids. */
+
+/* How many classes the model has, 0 if it translates, or a code. */
+ANYDEPTH_API int32_t anydepth_classes(const anydepth_model* model);
+
+/* A whole text may leave after as many layers as one of `exits`, which ascend: once a class has the probability
+ * `confidence`, or once `patience` exits in a row have found the same class; 0: not by that. With `halting_scale` above 0
+ * the model's halting unit says how deep each token goes, times that. `timeout` and `abort` as in a request. */
+typedef struct {
+  const int32_t* exits;
+  int32_t exit_count, patience;
+  float confidence, halting_scale;
+  double timeout;
+  const int32_t* abort;
+} anydepth_classify_options;
+/* Of each text the probability of each class, [sentences, classes], and how many layers each token ran, [tokens]. The
+ * sub-network has no decoder layers, and the batch needs no limits. */
+ANYDEPTH_API int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub,
+                                   const anydepth_batch* batch, const anydepth_classify_options* options,
+                                   float* probabilities, int32_t* depths);
 /* Counts of speculation since the model was opened: drafted and accepted tokens, passes, output tokens. */
 ANYDEPTH_API void anydepth_speculation(const anydepth_model* model, int64_t counts[4]);
 

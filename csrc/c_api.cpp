@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "classify.h"
 #include "mutex.h"
 #include "search.h"
 #include "translate.h"
@@ -24,6 +25,7 @@ struct anydepth_model {
   TextModel& text() {
     const Lock lock(making);
     if (!model->has_header()) throw NotYet("the header of the file has not arrived");
+    if (model->classes > 0) throw Error("the model classifies texts: it does not translate");
     if (!text_model) text_model = std::make_unique<TextModel>(*model);
     return *text_model;
   }
@@ -97,7 +99,14 @@ const Model& checked(const anydepth_model* model) {
   return *model->model;
 }
 
+const Model& checked_translator(const anydepth_model* model) {
+  const Model& found = checked(model);
+  check(found.classes == 0, "the model classifies texts: it does not translate");
+  return found;
+}
+
 std::vector<int> layers(const int32_t* chosen, int32_t count, const Stack& stack) {
+  if (stack.pattern.empty() && count == 0) return {};  // the decoder of a model that classifies
   check(chosen != nullptr && count >= 1 && count <= static_cast<int>(stack.pattern.size()),
         "the model has no such layers");
   std::vector<int> found(chosen, chosen + count);
@@ -122,17 +131,21 @@ SubNetwork checked(const Model& model, const anydepth_subnetwork* sub) {
           weights(sub->decoder_weights, sub->decoder_layers)};
 }
 
+// Of a model that classifies without limits.
 SourceBatch checked(const Model& model, const anydepth_batch* batch) {
+  const bool limited = model.classes == 0;
   check(batch != nullptr && batch->sentences >= 1 && batch->sentences <= 1 << 20,
         "there are no sentences, or too many");
-  check(batch->tokens != nullptr && batch->starts != nullptr && batch->limits != nullptr, "the batch is not complete");
+  check(batch->tokens != nullptr && batch->starts != nullptr && (batch->limits != nullptr || !limited),
+        "the batch is not complete");
   SourceBatch found;
   found.starts.assign(batch->starts, batch->starts + batch->sentences + 1);
   check(found.starts[0] == 0, "sentences begin at 0");
   for (int i = 0; i < batch->sentences; ++i) {
     const int64_t length = int64_t(found.starts[i + 1]) - found.starts[i];
     check(length >= 1 && length <= model.positions, "a sentence is empty, or longer than the model takes");
-    check(batch->limits[i] >= 1 && batch->limits[i] <= model.positions, "a limit is longer than the model takes");
+    check(!limited || (batch->limits[i] >= 1 && batch->limits[i] <= model.positions),
+          "a limit is longer than the model takes");
   }
   found.tokens.assign(batch->tokens, batch->tokens + found.starts.back());
   for (const int32_t token : found.tokens)
@@ -171,6 +184,25 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   found.length_penalty = o->length_penalty;
   found.scores = o->scores != 0, found.shortlist = o->shortlist != 0, found.draft_layers = o->draft_layers;
   found.draft_length = o->draft_length;
+  found.stop = stop_conditions(o->timeout, o->abort);
+  return found;
+}
+
+ClassifyOptions checked(const Model& model, const SubNetwork& sub, const anydepth_classify_options* o) {
+  check(o != nullptr, "there are no options");
+  check(o->exit_count >= 0 && o->exit_count <= static_cast<int>(sub.encoder.size()) &&
+            (o->exits != nullptr || o->exit_count == 0),
+        "there are no exits, or too many");
+  ClassifyOptions found;
+  found.rule.exits.assign(o->exits, o->exits + o->exit_count);
+  for (int32_t i = 0; i < o->exit_count; ++i)
+    check(o->exits[i] >= 1 && o->exits[i] <= static_cast<int>(sub.encoder.size()) &&
+              (i == 0 || o->exits[i] > o->exits[i - 1]),
+          "exits are after layers that run, and ascend");
+  check(o->confidence >= 0.0f && o->confidence <= 1.0f && o->patience >= 0, "the rule of the exits is out of range");
+  check(o->halting_scale >= 0.0f && o->halting_scale <= 1e6f, "the scale of depths is out of range");
+  check(o->halting_scale == 0.0f || model.halting_weights != nullptr, "the model has no halting unit");
+  found.rule.confidence = o->confidence, found.rule.patience = o->patience, found.halting_scale = o->halting_scale;
   found.stop = stop_conditions(o->timeout, o->abort);
   return found;
 }
@@ -355,7 +387,7 @@ void anydepth_translations_free(anydepth_translations* translations) { delete tr
 int anydepth_set_shortlist(anydepth_model* model, const int32_t* always, size_t always_count, const int32_t* offsets,
                            const int32_t* outputs) {
   return guarded([&] {
-    checked(model);
+    checked_translator(model);
     check(offsets != nullptr && (always != nullptr || always_count == 0), "the shortlist is not complete");
     check(outputs != nullptr || offsets[model->model->vocabulary] == 0, "the shortlist is not complete");
     model->model->set_shortlist(always, always_count, offsets, outputs);
@@ -366,7 +398,7 @@ int anydepth_set_shortlist(anydepth_model* model, const int32_t* always, size_t 
 int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                     const anydepth_options* options, anydepth_results* results) {
   return guarded([&] {
-    const Model& m = checked(model);
+    const Model& m = checked_translator(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
     const Options wanted = checked(m, chosen, options);
@@ -392,7 +424,7 @@ int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const
 int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                     const int32_t* target, int32_t target_length, int32_t at_once, float* logits) {
   return guarded([&] {
-    const Model& m = checked(model);
+    const Model& m = checked_translator(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
     check(sources.sentences() == 1, "logits are of one sentence");
@@ -421,6 +453,26 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
       for (int i = 0; i < count; ++i)
         std::memcpy(logits + size_t(from + i) * m.vocabulary, found + i * full.stride(), m.vocabulary * sizeof(float));
     }
+    return ANYDEPTH_OK;
+  });
+}
+
+int32_t anydepth_classes(const anydepth_model* model) {
+  return guarded([&] { return checked(model).classes; });
+}
+
+int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
+                      const anydepth_classify_options* options, float* probabilities, int32_t* depths) {
+  return guarded([&] {
+    const Model& m = checked(model);
+    check(m.classes > 0, "the model translates: it has no classes");
+    const SubNetwork chosen = checked(m, sub);
+    const SourceBatch sources = checked(m, batch);
+    const ClassifyOptions wanted = checked(m, chosen, options);
+    check(probabilities != nullptr && depths != nullptr, "there is no place for the results");
+    const Classified found = classify(m, chosen, sources, wanted);
+    std::copy(found.probabilities.begin(), found.probabilities.end(), probabilities);
+    std::copy(found.depths.begin(), found.depths.end(), depths);
     return ANYDEPTH_OK;
   });
 }

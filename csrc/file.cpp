@@ -22,7 +22,7 @@ namespace anydepth {
 namespace {
 
 constexpr char MAGIC[8] = {'A', 'N', 'Y', 'D', 'E', 'P', 'T', 'H'};
-constexpr uint32_t VERSION = 3;
+constexpr uint32_t OLDEST = 3, VERSION = 4;  // 4: of a model that classifies
 constexpr uint32_t MOST_SECTIONS = 4096;
 constexpr uint64_t ENTRY = 32, MOST_HEADER = 64u << 20;
 constexpr size_t CHECKED_FROM = 16;  // the checksum covers the header from here on
@@ -62,7 +62,7 @@ uint32_t crc32(const uint8_t* data, size_t size) {
 uint64_t header_size(const uint8_t* data, size_t size) {
   if (size < PREAMBLE) throw Error("the file is too short to be a model");
   if (std::memcmp(data, MAGIC, sizeof MAGIC) != 0) throw Error("this is not a model file of anydepth");
-  if (u32(data + 8) != VERSION)
+  if (u32(data + 8) < OLDEST || u32(data + 8) > VERSION)
     throw Error("the file was written by another version of anydepth: export the model again");
   const uint64_t found = u64(data + 16), sections = u32(data + 32);
   if (sections > MOST_SECTIONS || found > MOST_HEADER || found < PREAMBLE + sections * ENTRY)

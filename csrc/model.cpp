@@ -12,7 +12,7 @@ namespace {
 constexpr int REMAINDERS = 254;  // steps of a remainder in one of int8
 // With more inputs than MOST_FFN, sums of products would not fit in 32 bits.
 constexpr int MOST_LAYERS = 1000, MOST_WIDTH = 65536, MOST_FFN = 131072, MOST_TOKENS = 1 << 24,
-              MOST_POSITIONS = 1 << 20;
+              MOST_POSITIONS = 1 << 20, MOST_CLASSES = 1 << 20;
 
 template <class Enum, size_t N>
 Enum choice(const Json& value, const char* const (&names)[N]) {
@@ -132,7 +132,20 @@ void Model::configure(Header header) {
   tied_output_ = core.at("tied_output").boolean();
   read_pattern(encoder, core.at("encoder"));
   read_pattern(decoder, core.at("decoder"));
+  if (core.find("classes") != nullptr) configure_classes(core);
+  if (encoder.pattern.empty() || decoder.pattern.empty() != (classes > 0))
+    throw Error("a number in the file is out of range");
   has_header_.store(true, std::memory_order_release);
+}
+
+void Model::configure_classes(const Json& core) {
+  classes = static_cast<int>(core.at("classes").integer(1, MOST_CLASSES));
+  if (!shared_target_ || tied_output_) throw Error("a model that classifies has one table of subwords, and no output");
+  if (const Json* confidence = core.find("halting")) {
+    halting_ = true;
+    halting_confidence = static_cast<float>(confidence->number());
+    if (!(halting_confidence >= 0.0f && halting_confidence <= 1.0f)) throw Error("the confidence is no probability");
+  }
 }
 
 void Model::read_pattern(Stack& stack, const Json& pattern) {
@@ -142,8 +155,7 @@ void Model::read_pattern(Stack& stack, const Json& pattern) {
     stack.pattern.push_back(layer);
     own = std::max(own, layer + 1);
   }
-  if (stack.pattern.empty() || stack.pattern.size() > MOST_LAYERS)
-    throw Error("a number in the file is out of range");
+  if (stack.pattern.size() > MOST_LAYERS) throw Error("a number in the file is out of range");
   stack.own = std::vector<Layer>(own);
 }
 
@@ -159,7 +171,7 @@ void Model::attach(const SectionInfo& section, const uint8_t* data) {
       tokenizer_size_ = size;
       break;
     case SectionKind::embeddings: attach_embeddings(from); break;
-    case SectionKind::output: attach_output(from); break;
+    case SectionKind::output: classes > 0 ? attach_classes(from) : attach_output(from); break;
     case SectionKind::shortlist: attach_shortlist(from); break;
     case SectionKind::encoder_layer: attach_layer(encoder, section, from, false); break;
     case SectionKind::decoder_layer: attach_layer(decoder, section, from, true); break;
@@ -184,7 +196,7 @@ void Model::attach_embeddings(SectionReader& from) {
   position_embeddings = from.floats(checked_mul(positions, padded(width)));
   if (norm == NormPosition::post) embedding_norm = read_norm(from);
   attach_stack(encoder, from);
-  attach_stack(decoder, from);
+  if (classes == 0) attach_stack(decoder, from);
   from.end();
   has_embeddings_ = true;
 }
@@ -204,6 +216,19 @@ void Model::attach_output(SectionReader& from) {
   if (!has_embeddings_) throw Error("the sections of the file are in the wrong order");
   output = read_matrix(from, vocabulary, width);
   output_remainders = from.take<int8_t>(vocabulary, width);
+  from.end();
+  has_output_ = true;
+}
+
+void Model::attach_classes(SectionReader& from) {
+  if (!has_embeddings_) throw Error("the sections of the file are in the wrong order");
+  class_weights = from.floats(checked_mul(classes, 2 * uint64_t(width)));
+  class_bias = from.floats(classes);
+  if (halting_) {
+    const uint64_t layers = encoder.pattern.size();
+    halting_weights = from.floats(checked_mul(layers, width));
+    halting_bias = from.floats(layers);
+  }
   from.end();
   has_output_ = true;
 }

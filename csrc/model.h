@@ -72,6 +72,14 @@ struct Model {
   PackedMatrix output;
   const int8_t* output_remainders = nullptr;  // [vocabulary, width]: what int8 leaves of each weight, in 1/254 of its step
   Shortlist shortlist;  // once it is there, see has_shortlist
+  // Of a model that classifies: instead of the output matrix a layer over pooled states, in float, and perhaps a halting
+  // unit, which says after the first layer how deep each token goes.
+  int classes = 0;                       // 0: it translates
+  const float* class_weights = nullptr;  // [classes, 2 * width]: of the largest and of the mean of each feature
+  const float* class_bias = nullptr;
+  const float* halting_weights = nullptr;  // [encoder layers, width], or null
+  const float* halting_bias = nullptr;
+  float halting_confidence = 0.0f;  // 0: the most probable depth
   const Kernels* kernels = nullptr;
 
   // A whole file, mapped: processes that open the same file share its memory. `kernels` must be able to run here.
@@ -106,9 +114,11 @@ struct Model {
   void attach(const SectionInfo& section, const uint8_t* data);
   void attach_embeddings(SectionReader& from);
   void attach_output(SectionReader& from);
+  void attach_classes(SectionReader& from);
   void attach_shortlist(SectionReader& from);
   void attach_layer(Stack& stack, const SectionInfo& section, SectionReader& from, bool decoder);
   void finish();
+  void configure_classes(const Json& core);
   void read_pattern(Stack& stack, const Json& pattern);
   void attach_stack(Stack& stack, SectionReader& from);
   Norm read_norm(SectionReader& from) const;
@@ -117,7 +127,7 @@ struct Model {
 
   Header header_;
   Json about_;
-  bool shared_target_ = true, tied_output_ = true;
+  bool shared_target_ = true, tied_output_ = true, halting_ = false;
   enum class Residual { plain, rezero, dense } residual_ = Residual::plain;
   const uint8_t* tokenizer_ = nullptr;
   size_t tokenizer_size_ = 0;

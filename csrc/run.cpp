@@ -105,7 +105,7 @@ void Runner::dense(const Stack& stack, const std::vector<int>& ran, int k, float
     if (index < k) add(index + 1, false);
 }
 
-void Runner::encode(const SourceBatch& sources) {
+void Runner::encode(const SourceBatch& sources, EncoderObserver* observer) {
   starts_.assign(sources.starts.begin(), sources.starts.end());
   key_starts_.assign(1, 0);
   for (int sentence = 0; sentence < sources.sentences(); ++sentence)
@@ -115,7 +115,7 @@ void Runner::encode(const SourceBatch& sources) {
   for (int from = 0; from < sources.sentences();) {
     int to = from + 1;
     while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
-    encode_chunk(sources, from, to, memory + starts_[from] * width_);
+    encode_chunk(sources, from, to, memory + starts_[from] * width_, observer);
     from = to;
   }
   const size_t wide = padded(2 * model_.width);
@@ -140,7 +140,7 @@ void Runner::encode(const SourceBatch& sources) {
   }
 }
 
-void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* memory) {
+void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* memory, EncoderObserver* observer) {
   const Stack& stack = model_.encoder;
   const int begin = starts_[from], rows = starts_[to] - begin;
   float* x = states_.get(rows, width_);
@@ -154,6 +154,7 @@ void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* m
     const float own = weight(stack, index, sub_.encoder_weights[step]);
     encoder_layer(layer(stack, index), own, sources, from, to, x, static_cast<int>(step));
     dense(stack, sub_.encoder, index + 1, x, rows, 0, encoder_past_);
+    if (observer != nullptr) observer->after_layer(static_cast<int>(step) + 1, x, from, to);
   }
   std::memcpy(memory, layer_norm(stack.final_norm, x, rows), rows * width_ * sizeof(float));
 }

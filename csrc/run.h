@@ -49,13 +49,21 @@ class KVCache {
   std::vector<int> slots_;
 };
 
+// Sees the states of some sentences after each encoder layer, and may then change how deep their tokens go.
+class EncoderObserver {
+ public:
+  virtual ~EncoderObserver() = default;
+  // After so many layers; `x` has the rows of the sentences `from` to before `to`.
+  virtual void after_layer(int layers, const float* x, int from, int to) = 0;
+};
+
 // Runs one model, one call at a time.
 class Runner {
  public:
   Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop);
 
   // Encoder outputs, and from them the keys and values for cross-attention.
-  void encode(const SourceBatch& sources);
+  void encode(const SourceBatch& sources, EncoderObserver* observer = nullptr);
 
   // Runs the decoder layers `first` to before `last` of the sub-network on the rows of `states()` from `at` on. Layer 0
   // begins with the embeddings. Each position must have room in the cache.
@@ -84,7 +92,7 @@ class Runner {
   void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                       const Norm& after);
   void feed_forward(const Layer& l, Rows x, float weight);
-  void encode_chunk(const SourceBatch& sources, int from, int to, float* memory);
+  void encode_chunk(const SourceBatch& sources, int from, int to, float* memory, EncoderObserver* observer);
   void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
   void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
              std::vector<Buffer<float>>& past);

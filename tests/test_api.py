@@ -121,10 +121,10 @@ def test_each_class_refuses_the_other_s_models(toy_run: Path) -> None:
         Translator.load(GOLDEN / "classifier")
     with pytest.raises(UserError, match="does not classify texts"):
         Classifier.load(toy_run)
-    with pytest.raises(UserError, match=r'native takes models that translate; .* use engine="torch"'):
-        Classifier.load(GOLDEN / "classifier", engine="native")
-    with pytest.raises(UserError, match=r'native takes models that translate; .* use engine="torch"'):
-        load(GOLDEN / "classifier", engine="native")
+    with pytest.raises(UserError, match=r'ctranslate2 takes models that translate; .* use engine="native" or "torch"'):
+        Classifier.load(GOLDEN / "classifier", engine="ctranslate2")
+    with pytest.raises(UserError, match=r'ctranslate2 takes models that translate; .* use engine="native" or "torch"'):
+        load(GOLDEN / "classifier", engine="ctranslate2")
     assert isinstance(load(toy_run), Translator)
     assert isinstance(load(GOLDEN / "classifier"), Classifier)
 
@@ -156,7 +156,7 @@ def test_the_defaults_are_those_of_the_command_line() -> None:
             common
             | {*TranslateKeywords.__annotations__, "engine", "quantize", "speculate", "shortlist"} - {"progress"},
         ),
-        (classify_verb, (Classifier.load, Classifier.classify), common),
+        (classify_verb, (Classifier.load, Classifier.classify), common | {"engine"}),
     ):
         there, ours = defaults(verb), {name: value for method in methods for name, value in defaults(method).items()}
         assert {name: ours[name] for name in names} == {name: there[name] for name in names}

@@ -2,6 +2,7 @@
 //   drive MODEL [KERNELS]
 //
 // The sources are random tokens. MODEL.sizes has three numbers: encoder layers, decoder layers, vocabulary.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -63,6 +64,45 @@ bool run(anydepth_model* model, const Run& asked, int vocabulary) {
   return true;
 }
 
+// Each text at full depth, with a depth for each token, with exits, and with the halting unit.
+bool classify(anydepth_model* model, int layers, int vocabulary) {
+  const int classes = anydepth_classes(model);
+  std::vector<int32_t> chosen, tokens, starts = {0}, depths;
+  for (int i = 0; i < layers; ++i) chosen.push_back(i);
+  uint32_t random = 12345;
+  for (int s = 0; s < 9; ++s) {
+    for (int i = 0; i < 1 + 3 * s; ++i) {
+      random = random * 1664525u + 1013904223u;
+      tokens.push_back(3 + static_cast<int32_t>((random >> 8) % static_cast<uint32_t>(vocabulary - 3)));
+      depths.push_back(1 + static_cast<int32_t>((random >> 20) % static_cast<uint32_t>(layers)));
+    }
+    starts.push_back(static_cast<int32_t>(tokens.size()));
+  }
+  bool good = true;
+  for (int way = 0; way < 5; ++way) {
+    const anydepth_subnetwork sub = {chosen.data(), nullptr, layers, nullptr, nullptr, 0};
+    const anydepth_batch batch = {tokens.data(), starts.data(), way == 1 ? depths.data() : nullptr, nullptr, 9};
+    std::vector<int32_t> exits = {1, 2};
+    exits.resize(way == 2 || way == 3 ? std::min(layers, 2) : 0);
+    const anydepth_classify_options options = {exits.data(),          static_cast<int32_t>(exits.size()),
+                                               way == 3 ? 2 : 0,      way == 2 ? 0.5f : 0.0f,
+                                               way == 4 ? 1.0f : 0.0f, 0.0, nullptr};
+    std::vector<float> found(9 * static_cast<size_t>(classes));
+    std::vector<int32_t> ran(tokens.size());
+    if (anydepth_classify(model, &sub, &batch, &options, found.data(), ran.data()) != 0) {
+      std::printf("refused: %s\n", anydepth_error());
+      good = false;
+      continue;
+    }
+    for (size_t text = 0; text < 9; ++text) {
+      std::printf("%d-0 way %d, %zu: %d layers", layers, way, text, ran[static_cast<size_t>(starts[text])]);
+      for (int c = 0; c < classes; ++c) std::printf(" %.2f", found[text * static_cast<size_t>(classes) + c]);
+      std::printf("\n");
+    }
+  }
+  return good;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -75,6 +115,12 @@ int main(int count, char** arguments) {
   if (model == nullptr) {
     std::printf("refused: %s\n", anydepth_error());
     return 1;
+  }
+  if (anydepth_classes(model) > 0) {
+    bool all = true;
+    for (int n = 1; n <= encoder; ++n) all = classify(model, n, vocabulary) && all;
+    anydepth_free(model);
+    return all ? 0 : 1;
   }
   std::vector<int32_t> offsets, outputs, always = {5, 6, 7};
   for (int i = 0; i <= vocabulary; ++i) offsets.push_back(2 * i);

@@ -19,10 +19,11 @@ KINDS: dict[str, dict[str, object]] = {
     "dense": {"residual": "dlcl", "activation": "gelu"},
     "after": {"norm": "post", "activation": "gelu-tanh", "positions": "learned", "share_embeddings": "none"},
     "recurrent": {"encoder_shared": "all", "decoder_shared": "all", "residual": "rezero", "norm": "none"},
+    "classifier": {"decoder_layers": 0, "norm": "post", "activation": "gelu", "positions": "learned", "halting": True},
 }
 SIZES = {"width": 40, "heads": 4, "ffn": 72, "encoder_layers": 2, "decoder_layers": 3, "max_length": 32}
 TINY = {"width": 8, "heads": 2, "ffn": 8, "encoder_layers": 2, "decoder_layers": 2, "max_length": 8}
-VOCABULARY = 30
+VOCABULARY, CLASSES = 30, 3  # of the one that classifies
 TEXT = ["a b c", "the cat sleeps", "the dog sees a small bird", "big birds and black cats", "we read the old book"] * 20
 
 
@@ -31,7 +32,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, (name, changes) in enumerate(KINDS.items()):
         torch.manual_seed(1)
-        model = Transformer(ModelConfig(**(TINY if tiny else SIZES) | changes), VOCABULARY).eval()
+        model_config = ModelConfig(**(TINY if tiny else SIZES) | changes)
+        model = Transformer(model_config, VOCABULARY, 0 if model_config.decoder_layers else CLASSES).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -44,7 +46,8 @@ def main() -> None:
         )
         tokenizer = train_tokenizer("bpe" if number % 2 else "unigram")
         pairs = [("fr", "en", None), ("fr", "de", 5)][: 1 + number % 2]
-        data = packed(model, {"depths": menu.to_json()}, tokenizer, None if number == 1 else shortlist, None, pairs)
+        lists = None if number == 1 or model.classes else shortlist
+        data = packed(model, {"depths": menu.to_json()}, tokenizer, lists, None, [] if model.classes else pairs)
         (folder / name).write_bytes(data)
         if not tiny:
             (folder / f"{name}.sizes").write_text(f"{config.encoder_layers} {config.decoder_layers} {VOCABULARY}\n")

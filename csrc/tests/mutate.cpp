@@ -49,8 +49,27 @@ void correct_checksums(Bytes& bytes) {
   std::memcpy(bytes.data() + 12, &sum, sizeof sum);
 }
 
+// The same of a model that classifies.
+bool classify(anydepth_model* model, int32_t classes) {
+  const int32_t layers[] = {0, 1}, tokens[] = {4, 3, 2, 4, 3}, starts[] = {0, 2, 5}, depths[] = {1, 2, 0, 2, 1}, exits[] = {1, 2};
+  std::vector<float> found(2 * static_cast<size_t>(classes));
+  int32_t ran[5];
+  bool any = false;
+  for (int32_t deep = 1; deep <= 2; ++deep)
+    for (int way = 0; way < 5; ++way) {
+      const anydepth_subnetwork sub = {layers, nullptr, deep, nullptr, nullptr, 0};
+      const anydepth_batch batch = {tokens, starts, way == 1 ? depths : nullptr, nullptr, 2};
+      const anydepth_classify_options options = {exits, way == 2 || way == 3 ? deep : 0, way == 3 ? 2 : 0,
+                                                 way == 2 ? 0.5f : 0.0f, way == 4 ? 1.5f : 0.0f, 20.0, nullptr};
+      any = anydepth_classify(model, &sub, &batch, &options, found.data(), ran) == ANYDEPTH_OK || any;
+    }
+  return any;
+}
+
 // True if it could do anything.
 bool run(anydepth_model* model) {
+  const int32_t classes = anydepth_classes(model);
+  if (classes > 0) return classify(model, classes);
   const int32_t layers[] = {0, 1}, tokens[] = {4, 3, 2, 4, 3}, starts[] = {0, 2, 5}, limits[] = {3, 2};
   int32_t found[2 * 2 * 3], lengths[4], ended[4];
   float scores[4];

@@ -1,6 +1,6 @@
 // Unit tests of the core's parts: sizes, JSON, UTF-8, the C API with wrong arguments.   unit [MODEL [OTHER...]]
 // With a model file of `anydepth export --to runtime`, also: a file that arrives piece by piece, deadlines, aborting;
-// with others, for their tokenizers, the latter two in a long text.
+// with others, for their tokenizers, the latter two in a long text; with one that classifies, what that has.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -114,6 +114,8 @@ void test_wrong_arguments() {
   EXPECT(anydepth_depth_at(nullptr, 0, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_search(nullptr, nullptr, nullptr, nullptr, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_logits(nullptr, nullptr, nullptr, nullptr, 0, 0, nullptr) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_classes(nullptr) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_classify(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr) == ANYDEPTH_INVALID);
   EXPECT(anydepth_translate(nullptr, nullptr, nullptr, 0, nullptr) == nullptr);
   EXPECT(anydepth_outputs(nullptr, 0) == ANYDEPTH_INVALID);
   EXPECT(anydepth_output_at(nullptr, 0, 0, nullptr) == ANYDEPTH_INVALID);
@@ -127,6 +129,8 @@ void test_wrong_arguments() {
   EXPECT(anydepth_append(empty, nullptr, 0) == ANYDEPTH_OK);
   EXPECT(anydepth_depths(empty) == ANYDEPTH_NOT_YET);
   EXPECT(anydepth_search(empty, nullptr, nullptr, nullptr, nullptr) == ANYDEPTH_NOT_YET);
+  EXPECT(anydepth_classify(empty, nullptr, nullptr, nullptr, nullptr, nullptr) == ANYDEPTH_NOT_YET);
+  EXPECT(anydepth_classes(empty) == ANYDEPTH_NOT_YET);
   const std::string wrong(64, 'x');
   EXPECT(anydepth_append(empty, wrong.data(), wrong.size()) == ANYDEPTH_FILE);
   EXPECT(anydepth_append(empty, wrong.data(), wrong.size()) == ANYDEPTH_FILE);
@@ -323,6 +327,92 @@ void test_model(const char* path) {
   anydepth_free(copied);
 }
 
+bool classifies(const char* path) {
+  anydepth_model* model = anydepth_open(path, nullptr);
+  const bool found = model != nullptr && anydepth_classes(model) > 0;
+  anydepth_free(model);
+  return found;
+}
+
+// Of csrc/tests/make_models.py: two layers, three classes, a halting unit.
+void test_classifier(const char* path) {
+  anydepth_model* model = anydepth_open(path, nullptr);
+  EXPECT(anydepth_classes(model) == 3);
+  const int32_t layers[] = {0, 1}, tokens[] = {4, 9, 3, 5, 3}, starts[] = {0, 3, 5}, depths[] = {1, 2, 1, 1, 1};
+  const int32_t exits[] = {1, 2}, wrong_exits[] = {2, 1}, limits[] = {3, 3}, late[] = {1, 3};
+  const anydepth_subnetwork full = {layers, nullptr, 2, nullptr, nullptr, 0};
+  const anydepth_batch batch = {tokens, starts, nullptr, nullptr, 2};
+  const anydepth_classify_options plain = {nullptr, 0, 0, 0.0f, 0.0f, 0.0, nullptr};
+  float found[6], other[6];
+  int32_t ran[5];
+  const auto run = [&](const anydepth_subnetwork& sub, const anydepth_batch& given,
+                       const anydepth_classify_options& options, float* into) {
+    return anydepth_classify(model, &sub, &given, &options, into, ran);
+  };
+  EXPECT(run(full, batch, plain, found) == ANYDEPTH_OK);
+  for (int text = 0; text < 2; ++text)
+    EXPECT(std::fabs(found[3 * text] + found[3 * text + 1] + found[3 * text + 2] - 1.0f) < 1e-5f);
+  for (const int32_t depth : ran) EXPECT(depth == 2);
+
+  // A text alone gives the bits it gives among others.
+  const int32_t alone_starts[] = {0, 2};
+  EXPECT(run(full, {tokens + 3, alone_starts, nullptr, nullptr, 1}, plain, other) == ANYDEPTH_OK);
+  for (int c = 0; c < 3; ++c) EXPECT(other[c] == found[3 + c]);
+
+  // All leave at the first exit, which is what the first layer alone says.
+  EXPECT(run(full, batch, {exits, 2, 0, 0.01f, 0.0f, 0.0, nullptr}, other) == ANYDEPTH_OK);
+  for (const int32_t depth : ran) EXPECT(depth == 1);
+  const anydepth_subnetwork first = {layers, nullptr, 1, nullptr, nullptr, 0};
+  EXPECT(run(first, batch, plain, found) == ANYDEPTH_OK);
+  for (int i = 0; i < 6; ++i) EXPECT(other[i] == found[i]);
+
+  // A depth for each token; those that are too large count as all layers.
+  EXPECT(run(full, {tokens, starts, depths, nullptr, 2}, plain, other) == ANYDEPTH_OK);
+  for (int i = 0; i < 5; ++i) EXPECT(ran[i] == depths[i]);
+  for (int c = 0; c < 3; ++c) EXPECT(other[3 + c] == found[3 + c]);  // its tokens ran one layer
+  const int32_t deep[] = {9, 9, 9, 9, -9};
+  EXPECT(run(full, {tokens, starts, deep, nullptr, 2}, plain, other) == ANYDEPTH_OK);
+  EXPECT(ran[0] == 2 && ran[4] == 0);
+  EXPECT(run(full, batch, {nullptr, 0, 0, 0.0f, 1.0f, 0.0, nullptr}, other) == ANYDEPTH_OK);
+  EXPECT(run(full, batch, {nullptr, 0, 0, 0.0f, 100.0f, 0.0, nullptr}, other) == ANYDEPTH_OK);
+  for (const int32_t depth : ran) EXPECT(depth == 2);
+
+  // What is refused.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const anydepth_classify_options& options :
+       {anydepth_classify_options{nullptr, 1, 0, 0.0f, 0.0f, 0.0, nullptr}, {wrong_exits, 2, 2, 0.0f, 0.0f, 0.0, nullptr},
+        {late, 2, 2, 0.0f, 0.0f, 0.0, nullptr}, {exits, -1, 0, 0.0f, 0.0f, 0.0, nullptr},
+        {exits, 2, -1, 0.0f, 0.0f, 0.0, nullptr}, {exits, 2, 0, nan, 0.0f, 0.0, nullptr},
+        {exits, 2, 0, 1.5f, 0.0f, 0.0, nullptr}, {nullptr, 0, 0, 0.0f, nan, 0.0, nullptr},
+        {nullptr, 0, 0, 0.0f, -1.0f, 0.0, nullptr}, {nullptr, 0, 0, 0.0f, 0.0f, -1.0, nullptr}})
+    EXPECT(run(full, batch, options, other) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_classify(model, &full, &batch, nullptr, other, ran) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_classify(model, &full, &batch, &plain, nullptr, ran) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_classify(model, &full, &batch, &plain, other, nullptr) == ANYDEPTH_INVALID);
+  EXPECT(run({layers, nullptr, 3, nullptr, nullptr, 0}, batch, plain, other) == ANYDEPTH_INVALID);
+  EXPECT(run({layers, nullptr, 2, layers, nullptr, 1}, batch, plain, other) == ANYDEPTH_INVALID);
+  int32_t abort = 1;
+  EXPECT(run(full, batch, {nullptr, 0, 0, 0.0f, 0.0f, 0.0, &abort}, other) == ANYDEPTH_STOPPED);
+
+  // It does not translate, and what translates does not classify.
+  const anydepth_options searching = {1, 1, 1, 0, 0, 0, 0, 0.6f, 0.0, nullptr};
+  const anydepth_batch limited = {tokens, starts, nullptr, limits, 2};
+  int32_t outputs[6], lengths[2], ended[2];
+  float scores[2];
+  anydepth_results results = {outputs, lengths, ended, scores};
+  EXPECT(anydepth_search(model, &full, &limited, &searching, &results) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_logits(model, &full, &limited, tokens, 1, 1, other) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_depths(model) == ANYDEPTH_INVALID);
+  anydepth_request request;
+  anydepth_defaults(&request);
+  const char* text = "a b";
+  EXPECT(anydepth_translate(model, &text, nullptr, 1, &request) == nullptr);
+  EXPECT(anydepth_fits(model, text, 3, nullptr) == ANYDEPTH_INVALID);
+  const std::vector<int32_t> offsets(64);
+  EXPECT(anydepth_set_shortlist(model, tokens, 1, offsets.data(), nullptr) == ANYDEPTH_INVALID);
+  anydepth_free(model);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -331,7 +421,7 @@ int main(int count, char** arguments) {
   test_utf8();
   test_wrong_arguments();
   if (count > 1) test_model(arguments[1]);
-  for (int i = 1; i < count; ++i) test_stopping_in_a_long_text(arguments[i]);
+  for (int i = 1; i < count; ++i) (classifies(arguments[i]) ? test_classifier : test_stopping_in_a_long_text)(arguments[i]);
   std::printf("%d checks, %d failed\n", checks, failures);
   return failures ? 1 : 0;
 }

@@ -41,18 +41,17 @@ def load(
     """
     from anydepth.artifact import bundled_model
     from anydepth.artifact.model import load_model
-    from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine
-    from anydepth.infer.text_model import set_threads
-    from anydepth.infer.translator import DEFERRED, Translator
+    from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine, refuse_translation_options
+    from anydepth.infer.text_model import DEFERRED, set_threads
+    from anydepth.infer.translator import Translator
 
     set_threads(threads)
     loaded = load_model(bundled_model() if path is None else path, device, defer=engine in DEFERRED)
     if loaded.kind == "classifier":
-        if quantize is not None or speculate or shortlist:
-            raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
+        refuse_translation_options(quantize, speculate, shortlist)
         from anydepth.infer.classifier import Classifier
 
-        return Classifier(loaded, make_classifier_engine(loaded, engine))
+        return Classifier(loaded, make_classifier_engine(loaded, engine, threads))
     return Translator(loaded, make_engine(loaded, engine, EngineOptions(threads, quantize, speculate, shortlist)))
 
 

@@ -1,10 +1,8 @@
 """A model folder keeps its packed form, and with that the native engine needs no PyTorch; so does a model file."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from conftest import anydepth as run_anydepth
 from random_models import TEXTS
 from running_server import Served
+from without_imports import run_without_torch, without
 
 import anydepth
 from anydepth.artifact import bundled_model, saving
@@ -105,27 +104,6 @@ def test_where_the_folder_is_read_only_it_goes_to_the_cache(folder, tmp_path, mo
     cached.parent.rmdir()
     cached.parent.write_text("")  # nowhere to write: it does without
     assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
-
-
-def without(modules: tuple[str, ...], code: str) -> list[str]:
-    """The command of a program that may not import these."""
-    script = f"""
-import sys
-class Forbidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {modules!r}:
-            raise ImportError(name + " must not be imported")
-sys.meta_path.insert(0, Forbidden())
-{code}
-"""
-    return [sys.executable, "-c", script]
-
-
-def run_without_torch(code: str) -> str:
-    command = without(("torch", "numpy"), code)
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_the_native_engine_imports_no_torch(folder, model_file):

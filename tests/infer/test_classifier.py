@@ -18,14 +18,14 @@ TEXTS = [text for text, _ in toy_texts(40, seed=11)] + ["", "zzz 😀 unheard of
 EXITS = ["1-0", "2-0", "3-0"]
 
 
-@pytest.fixture(scope="module")
-def halting(halting_run) -> Classifier:
-    return Classifier.load(halting_run, device="cpu")
+@pytest.fixture(scope="module", params=["native", "torch"])
+def halting(halting_run, request) -> Classifier:
+    return Classifier.load(halting_run, engine=request.param, device="cpu")
 
 
-@pytest.fixture(scope="module")
-def by_mi(by_mi_run) -> Classifier:
-    return Classifier.load(by_mi_run, device="cpu")
+@pytest.fixture(scope="module", params=["native", "torch"])
+def by_mi(by_mi_run, request) -> Classifier:
+    return Classifier.load(by_mi_run, engine=request.param, device="cpu")
 
 
 def first_sure(at_exits, probability):
@@ -58,7 +58,8 @@ def test_a_text_leaves_at_the_exit_found_by_hand(halting, rule, batch_size):
         assert len(set(left)) > 1  # or nothing was tried
 
 
-def test_layers_that_no_text_needs_do_not_run(halting):
+def test_layers_that_no_text_needs_do_not_run(halting_run):
+    halting = Classifier.load(halting_run, engine="torch", device="cpu")
     ran: list[int] = []
     hooks = [
         layer.register_forward_hook(lambda *_, number=number: ran.append(number))

@@ -4,7 +4,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-INTERFACE = 3  # of the library, as this file knows it
+INTERFACE = 4  # of the library, as this file knows it
 INVALID, FILE, NOT_YET, STOPPED, TOO_LONG, NO_MEMORY, INTERNAL = range(-1, -8, -1)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from anydepth.errors import UserError
 
 SUFFIX = ".anydepth"
-MAGIC, VERSION = b"ANYDEPTH", 3
+MAGIC, VERSION, CLASSIFIES = b"ANYDEPTH", 3, 4  # versions of a model that translates, and of one that classifies
 LINE = 64  # bytes that everything is aligned to
 PREAMBLE, ENTRY = struct.Struct("<8sIIQQI28x"), struct.Struct("<IIQQI4x")
 CHECKED_FROM = 16  # the header's checksum covers it from here on
@@ -114,7 +114,7 @@ def is_model_file(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def build_model_file(header: dict[str, Any], sections: Sequence[FileSection]) -> bytes:
+def build_model_file(header: dict[str, Any], sections: Sequence[FileSection], version: int = VERSION) -> bytes:
     """The whole file."""
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     length = PREAMBLE.size + ENTRY.size * len(sections) + len(text)
@@ -123,7 +123,7 @@ def build_model_file(header: dict[str, Any], sections: Sequence[FileSection]) ->
         offset = _to_line(end)
         table.append(ENTRY.pack(one.kind, one.index, offset, len(one.data), zlib.crc32(one.data)))
         end = offset + len(one.data)
-    without_checksum = PREAMBLE.pack(MAGIC, VERSION, 0, length, end, len(sections))
+    without_checksum = PREAMBLE.pack(MAGIC, version, 0, length, end, len(sections))
     head = bytearray(b"".join((without_checksum, *table, text)))
     struct.pack_into("<I", head, 12, zlib.crc32(head[CHECKED_FROM:]))
     parts = [bytes(head)]
@@ -141,7 +141,7 @@ def _read_preamble(data: bytes) -> tuple[int, int]:
     if len(data) < PREAMBLE.size or data[: len(MAGIC)] != MAGIC:
         raise ValueError("it is not a model file of anydepth")
     _, version, _, length, _, count = PREAMBLE.unpack(data)
-    if version != VERSION:
+    if version not in (VERSION, CLASSIFIES):
         raise ValueError("it was written by another version of anydepth: export the model again")
     if not PREAMBLE.size + ENTRY.size * count <= length <= LARGEST_HEADER:
         raise ValueError("its header is damaged")

@@ -56,6 +56,14 @@ UnseenOption = Annotated[
         show_default=False,
     ),
 ]
+ClassifierEngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Inference engine: native (int8), torch, or auto (native where it is the faster).",
+        autocompletion=lambda: ["auto", "native", "torch"],
+    ),
+]
 TextsTogether = Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")]
 
 
@@ -89,6 +97,7 @@ def classify(
     special: SpecialOption = None,
     unseen: UnseenOption = None,
     batch_size: TextsTogether = 32,
+    engine: ClassifierEngineOption = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -104,7 +113,7 @@ def classify(
         other = f"--depth {depth}" if depth is not None else f"--exit {exit_rule}"
         raise UserError(f"{other} and --budget {budget} both choose the depth: give one of the two")
     words = WordOptions(word_depths, special, unseen)
-    classifier = load_classifier(model, device, threads, words, depth)
+    classifier = load_classifier(model, device, threads, words, depth, engine)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, texts come one by one
     if budget is not None:
@@ -129,7 +138,7 @@ def classify(
     if written.empty:
         stderr.print(f"{written.empty:,} empty lines have no label and stay empty")
     if exit_rule is not None and written.texts:
-        mean, layers = written.depths / written.texts, classifier.model.config.encoder_layers
+        mean, layers = written.depths / written.texts, classifier.loaded.config.encoder_layers
         stderr.print(f"texts left after {mean:.2f} of {layers} layers on average")
 
 
@@ -167,12 +176,13 @@ def load_classifier(
     threads: int | None,
     words: WordOptions = WordOptions(),  # noqa: B008  # it is frozen
     depth: str | None = None,
+    engine: str = "auto",
 ) -> "Classifier":
     """With other depths of words if they are given, for use at `depth`."""
     from anydepth.infer.classifier import Classifier
     from anydepth.word_depths.table import WordDepths
 
-    classifier = Classifier.load(model, device=device, threads=threads)
+    classifier = Classifier.load(model, engine=engine, device=device, threads=threads)
     if not words.are_given:
         return classifier
     table = None if words.table is None else WordDepths.load(words.table)

@@ -53,7 +53,7 @@ def explain(
     scales = _for_takers(scale, [one.menu[depth].subnetwork.by_word for one in named.values()])
     lambdas = _for_takers(lambda_, [_has_lambdas(one) for one in named.values()])
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
-    layers = max(one.model.config.encoder_layers for one in named.values())
+    layers = max(one.loaded.config.encoder_layers for one in named.values())
     found: list[list[Explanation]] = []
     for number, text in enumerate(texts or _lines()):
         those = [

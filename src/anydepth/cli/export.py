@@ -9,6 +9,7 @@ from anydepth.artifact import bundled_model
 from anydepth.cli.options import ModelOrBundled, Threads, complete_depths, stderr
 
 if TYPE_CHECKING:
+    from anydepth.export.classifier import LabelComparison
     from anydepth.export.export import ExportCheck
     from anydepth.export.sample import SampleText
     from anydepth.infer.translator import Translator
@@ -77,6 +78,12 @@ def export(
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
 
+    given = model or bundled_model()
+    if classifies(given):
+        if reference is not None or pair is not None or default_depth is not None:
+            raise UserError("a model that classifies has no references, pairs or default depth: leave these out")
+        _export_classifier(given, to, out, depth, quantize, source, sentences, threads or cores())
+        return
     whole = depth == "all" and to == "anydepth"
     if default_depth is not None and not whole:
         raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
@@ -107,6 +114,46 @@ def export(
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+
+
+def classifies(model: Path) -> bool:
+    from anydepth.artifact.model import load_model
+
+    return load_model(model, "cpu", defer=True).kind == "classifier"
+
+
+def _export_classifier(
+    model: Path, to: str, out: Path, depth: str | None, quantize: str, source: Path | None, texts: int, threads: int
+) -> None:
+    from anydepth.errors import UserError
+    from anydepth.export.classifier import ClassifierExport, export_classifier, export_file, find_texts
+    from anydepth.infer.classifier import Classifier
+
+    classifier = Classifier.load(model, engine="torch", device="cpu", threads=threads)
+    sample = find_texts(classifier, model, source, texts)
+    if to == "runtime":
+        if depth not in (None, "all") or quantize not in ("float32", "int8"):
+            raise UserError("the file has every depth in int8: leave out depth and quantize")
+        with stderr.status(f"writing {out}, then classifying with it and with the native engine"):
+            found = export_file(classifier, out, sample, threads)
+        tell_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
+        size, hint = out.stat().st_size, f"run it with `anydepth classify {out}` or `anydepth serve {out}`"
+    else:
+        chosen = classifier.menu.default.name if depth is None else classifier.check(depth)
+        with stderr.status(f"exporting {chosen} to {to}, then classifying {len(sample.sources):,} texts with both"):
+            one = export_classifier(ClassifierExport(classifier, chosen, quantize, threads), to, out, sample)
+        tell_labels(one, sample.origin)
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        hint = "its README.md says how to run it"
+    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
+
+
+def tell_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
+    at = f" at {found.depth}, the worst" if of_several else ""
+    print(f"same labels{at}: {found.same:,} of {found.texts:,} ({origin})")
+    if found.accuracy is not None:
+        before, after = found.accuracy
+        print(f"accuracy: {before:.2f} before, {after:.2f} exported ({after - before:+.2f})")
 
 
 def _export_whole(translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int) -> None:

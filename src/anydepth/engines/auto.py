@@ -36,12 +36,15 @@ def make_engine(loaded: LoadedModel, name: str = AUTO, options: EngineOptions | 
     return ENGINES[name](loaded, options)
 
 
-def make_classifier_engine(loaded: LoadedModel, name: str = AUTO) -> ClassifierEngine:
-    """The same for a model that classifies."""
+def make_classifier_engine(loaded: LoadedModel, name: str = AUTO, threads: int | None = None) -> ClassifierEngine:
+    """The same for a model that classifies: native or torch."""
     if name not in ENGINES:
         raise UserError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
-    if name not in (AUTO, "torch"):
-        raise UserError(f'{name} takes models that translate; this one classifies: use engine="torch"')
+    if name == "ctranslate2":
+        raise UserError(f'{name} takes models that translate; this one classifies: use engine="native" or "torch"')
+    in_file = isinstance(loaded.weights, FileWeights)
+    if name == "native" or (name == AUTO and (in_file or why_not_native(loaded) is None)):
+        return _native(loaded, EngineOptions(threads))
     from anydepth.engines.torch import TorchEngine
 
     return TorchEngine(loaded.model)
@@ -76,7 +79,7 @@ def _ctranslate2(loaded: LoadedModel, options: EngineOptions) -> Engine:
     return CTranslate2Engine(loaded, options.threads or cores(), options.quantize or "float32", shortlist)
 
 
-def _native(loaded: LoadedModel, options: EngineOptions) -> Engine:
+def _native(loaded: LoadedModel, options: EngineOptions) -> NativeEngine:
     if options.quantize not in (None, "int8"):
         raise UserError(f'the native engine computes in int8, not {options.quantize}: use quantize="int8"')
     library()
@@ -130,7 +133,7 @@ def why_not_native(loaded: LoadedModel) -> str | None:
     try:
         fastest = kernels()
         for entry in loaded.menu:
-            check_native(loaded.config, entry.subnetwork)
+            check_native(loaded.config, entry.subnetwork, classifies=loaded.kind == "classifier")
     except UserError as error:
         return str(error)
     if loaded.device != "cpu":
@@ -145,6 +148,12 @@ def _converts(loaded: LoadedModel) -> bool:
     except UserError:
         return False
     return True
+
+
+def refuse_translation_options(quantize: str | None, speculate: bool, shortlist: bool) -> None:
+    """Of a model that classifies."""
+    if quantize is not None or speculate or shortlist:
+        raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")
 
 
 def _refuse_speculation(options: EngineOptions, engine: str) -> None:

@@ -1,6 +1,7 @@
 """What an engine is: it runs sub-networks on token ids, and knows no text.
 
-torch.py runs everything; native.py, ctranslate2.py and onnx.py run models that translate. auto.py chooses one.
+torch.py runs everything, native.py what translates or classifies, ctranslate2.py and onnx.py what translates. auto.py
+chooses one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -138,13 +139,16 @@ class ClassifierDepths:
 class ClassifierEngine(AnyEngine, Protocol):
     """Runs a model that classifies."""
 
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        """As of an `Engine`."""
+
     def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
         """What each source of a batch is."""
 
 
-def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
+def check_exportable(config: ModelConfig, sub: SubNetwork, to: str, *, classifies: bool = False) -> None:
     """Refuse, with the reason, what CTranslate2 and ONNX have no place for."""
-    if config.decoder_layers == 0:
+    if config.decoder_layers == 0 and not classifies:
         raise UserError(f'{to} takes models that translate; this one is encoder-only: use engine="torch"')
     if sub.by_word:
         raise UserError(
@@ -156,11 +160,13 @@ def check_exportable(config: ModelConfig, sub: SubNetwork, to: str) -> None:
         raise UserError(f"the layers of this model have no norms, which {to} cannot do without: use torch")
 
 
-def check_native(config: ModelConfig, sub: SubNetwork | None = None) -> None:
+def check_native(config: ModelConfig, sub: SubNetwork | None = None, *, classifies: bool = False) -> None:
     """Refuse, with the reason, what only torch can run."""
-    if config.decoder_layers == 0:
-        raise UserError("the native engine is for models that translate; this one is encoder-only: use torch")
-    if config.halting:
+    if config.decoder_layers == 0 and not classifies:
+        raise UserError(
+            "the native engine is for models that translate or classify; this one predicts masked subwords: use torch"
+        )
+    if config.halting and not classifies:
         raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
     if config.ffn > MOST_FFN:
         raise UserError(f'the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use engine="torch"')

@@ -12,11 +12,20 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate, chain, islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.base import Candidate, SearchBatch, SearchOptions, SearchResult, check_native
+from anydepth.engines.base import (
+    Candidate,
+    Classified,
+    ClassifierDepths,
+    SearchBatch,
+    SearchOptions,
+    SearchResult,
+    check_native,
+)
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from anydepth.engines.shortlist import Shortlist
     from anydepth.word_depths.table import TokenDepths
 
-INTERFACE = 3  # of the core, as this file knows it
+INTERFACE = 4  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
 
@@ -66,6 +75,18 @@ class OptionsStruct(ctypes.Structure):
     )
 
 
+class ClassifyOptionsStruct(ctypes.Structure):
+    _fields_ = (
+        ("exits", _i32),
+        ("exit_count", ctypes.c_int32),
+        ("patience", ctypes.c_int32),
+        ("confidence", ctypes.c_float),
+        ("halting_scale", ctypes.c_float),
+        ("timeout", ctypes.c_double),
+        ("abort", _i32),
+    )
+
+
 class ResultsStruct(ctypes.Structure):
     _fields_ = (("tokens", _i32), ("lengths", _i32), ("ended", _i32), ("scores", _f32))
 
@@ -97,7 +118,8 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; a batch that is classified is
+    divided among the threads. `Engine` and `ClassifierEngine` in one."""
 
     name, compute_type = "native", "int8"
 
@@ -112,14 +134,15 @@ class NativeEngine:
         search_shortlist: bool = False,
     ) -> None:
         """Drafts are taken from the shortlist of the native model; with `search_shortlist` everything is."""
-        check_native(config)
+        check_native(config, classifies=native.classes > 0)
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
+        self._looking_up = Lock()
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
-            check_native(self.config, sub)
+            check_native(self.config, sub, classifies=self.native.classes > 0)
 
     def search(
         self,
@@ -153,9 +176,26 @@ class NativeEngine:
                 raise UserError(
                     f"depth {sub.name} needs the depths of words, and the model has none: use another depth"
                 )
-            depths = [token_depths.of(source) for source in batch.sources]
+            depths = self._look_up(token_depths, batch.sources)
         draft_layers = self.draft_layers(sub) if self.speculate else 0
         return self.native.search(sub, batch, options, depths, draft_layers, shortlist=self.search_shortlist)
+
+    def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
+        self.prepare([sub])
+        own = None
+        if sub.by_word and depths.exit_rule is None and depths.table is not None:
+            own = self._look_up(depths.table, sources)
+        count = min(self.threads, len(sources))
+        if count < 2:
+            return self.native.classify(sub, sources, depths, own)
+        parts = [(sources[n::count], None if own is None else own[n::count]) for n in range(count)]  # alike in length
+        found = list(self._pool.map(lambda part: self.native.classify(sub, part[0], depths, part[1]), parts))
+        return [found[i % count][i // count] for i in range(len(sources))]
+
+    def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
+        """One thread at a time: what is looked up for the first time is kept."""
+        with self._looking_up:
+            return [depths.of(source) for source in sources]
 
     def draft_layers(self, sub: SubNetwork) -> int:
         """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
@@ -193,6 +233,11 @@ class NativeModel:
     @property
     def has_shortlist(self) -> bool:
         return bool(self._core.anydepth_has_shortlist(self._model))
+
+    @property
+    def classes(self) -> int:
+        """0: it translates."""
+        return int(self._core.anydepth_classes(self._model))
 
     @property
     def memory(self) -> int:
@@ -245,6 +290,33 @@ class NativeModel:
             ]
             for i in range(count)
         ]
+
+    def classify(
+        self,
+        sub: SubNetwork,
+        sources: Sequence[list[int]],
+        depths: ClassifierDepths,
+        by_word: Sequence[Sequence[int]] | None = None,
+    ) -> list[Classified]:
+        """One after the other, without padding. `by_word` is what the table of `depths` says of each token."""
+        import numpy as np
+
+        if not sources:
+            return []
+        rule = depths.exit_rule
+        halting = depths.halting_scale if sub.by_word and rule is None and by_word is None else 0.0
+        batch = _batch(SearchBatch(list(sources), []), by_word)
+        exits = () if rule is None else rule.exits
+        number = 0.0 if rule is None else rule.value
+        confidence = number if rule is not None and rule.kind == "confidence" else 0.0
+        patience = int(number) if rule is not None and rule.kind == "patience" else 0
+        asked = ClassifyOptionsStruct(_ints(exits), len(exits), patience, confidence, halting, 0.0, None)
+        probabilities = np.empty((len(sources), self.classes), np.float32)
+        ran = np.empty(sum(map(len, sources)), np.int32)
+        places = probabilities.ctypes.data_as(_f32), ran.ctypes.data_as(_i32)
+        self._check(self._core.anydepth_classify(self._model, _subnetwork(sub), batch, asked, *places))
+        each = np.split(ran.astype(np.int64), list(accumulate(map(len, sources)))[:-1])
+        return [Classified(row, own) for row, own in zip(probabilities.tolist(), each, strict=True)]
 
     def translate(
         self, texts: Sequence[str], depth: str, pair: str | None = None, *, cut_long: bool = False
@@ -354,6 +426,12 @@ def _declare(core: ctypes.CDLL) -> None:
             (model, sub, batch, ctypes.POINTER(OptionsStruct), ctypes.POINTER(ResultsStruct)),
         ),
         ("logits", ctypes.c_int, (model, sub, batch, _i32, ctypes.c_int32, ctypes.c_int32, _f32)),
+        ("classes", ctypes.c_int32, (model,)),
+        (
+            "classify",
+            ctypes.c_int,
+            (model, sub, batch, ctypes.POINTER(ClassifyOptionsStruct), _f32, _i32),
+        ),
         ("speculation", None, (model, ctypes.POINTER(ctypes.c_int64))),
         ("defaults", None, (ctypes.POINTER(RequestStruct),)),
         (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.artifact.model_file import LINE, FileSection, Kind, build_model_file
+from anydepth.artifact.model_file import CLASSIFIES, LINE, VERSION, FileSection, Kind, build_model_file
 from anydepth.engines.base import check_native
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def packed(
     `header` is what else the header has: config.json and depths.json of the model folder. `tags` are the language
     pairs, each with the token that a source begins with, or None.
     """
-    check_native(model.config)
+    check_native(model.config, classifies=model.classes > 0)
     sections = []
     if tokenizer is not None:
         sections.append(FileSection(Kind.TOKENIZER, 0, tokenizer))
     if word_depths is not None:
         sections.append(FileSection(Kind.WORD_DEPTHS, 0, word_depths))
     sections.append(FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
-    sections.append(FileSection(Kind.OUTPUT, 0, _joined(_output(model))))
+    sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(model) if model.classes else _output(model))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
         for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
@@ -54,7 +54,8 @@ def packed(
     if shortlist is not None:  # last: nothing has to wait for it
         sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
-    return build_model_file({"core": {**_core(model), "pairs": pairs}, **(header or {})}, sections)
+    core = {**_core(model), "pairs": pairs}
+    return build_model_file({"core": core, **(header or {})}, sections, CLASSIFIES if model.classes else VERSION)
 
 
 def _core(model: "Transformer") -> dict[str, Any]:
@@ -77,6 +78,8 @@ def _core(model: "Transformer") -> dict[str, Any]:
         "tied_output": model.output.weight is model.target_embedding.weight,
         "encoder": _pattern(model.encoder),
         "decoder": _pattern(model.decoder),
+        **({"classes": model.classes} if model.classes else {}),
+        **({"halting": config.halting_confidence} if model.classes and config.halting else {}),
     }
 
 
@@ -96,7 +99,7 @@ def _embeddings(model: "Transformer") -> Iterator[Array]:
     yield _padded(_floats(positions), TILE)
     if model.embedding_norm is not None:
         yield from _norm(model.embedding_norm)
-    for stack in (model.encoder, model.decoder):
+    for stack in (model.encoder,) if model.classes else (model.encoder, model.decoder):
         if hasattr(stack.norm, "weight"):
             yield from _norm(stack.norm)
         if stack.scales is not None:
@@ -111,6 +114,16 @@ def _embeddings(model: "Transformer") -> Iterator[Array]:
 def _output(model: "Transformer") -> Iterator[Array]:
     yield from _matrix(model.output.weight, None)
     yield _remainders(model.output.weight)
+
+
+def _classes(model: "Transformer") -> Iterator[Array]:
+    """In floats: this layer is small, and decides. The last column of the matrix is its bias."""
+    weight = _floats(model.output.weight)
+    yield weight[:, :-1]
+    yield weight[:, -1]
+    if model.halting is not None:
+        yield _floats(model.halting.weight)
+        yield _floats(model.halting.bias)
 
 
 def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:

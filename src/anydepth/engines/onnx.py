@@ -1,8 +1,10 @@
 """The ONNX engine: our own search over graphs run by onnxruntime; and a sub-network as two ONNX graphs, the encoder
-with all that is projected once, and one cached step of the decoder.
+with all that is projected once, and one cached step of the decoder; or as one, if it classifies.
 
 encoder.onnx   source_ids [b, s], source_mask [b, s] -> memory [2m, b, h, s, e]: keys and values of all decoder layers
 decoder.onnx   token_ids [b], memory, source_mask, past [2m, b, h, t, e] -> logits [b, v], present [2m, b, h, t + 1, e]
+
+model.onnx     input_ids [b, s], attention_mask [b, s], 0 at padding -> logits [b, c]: of each class
 
 Shapes: b sentences (or beams), s source length, t positions so far, m decoder layers, h heads, e width of a head.
 """
@@ -21,8 +23,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anydepth.data import Tokenizer, stacked
+from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import SearchBatch, SearchOptions, SearchResult, check_exportable
+from anydepth.engines.base import (
+    Classified,
+    ClassifierDepths,
+    SearchBatch,
+    SearchOptions,
+    SearchResult,
+    check_exportable,
+)
 from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError
 from anydepth.model import Transformer
@@ -30,7 +40,7 @@ from anydepth.model.attention import project_memory
 from anydepth.model.layers import DecoderWeights
 from anydepth.word_depths.table import TokenDepths
 
-ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+ENCODER, DECODER, CLASSIFIER = "encoder.onnx", "decoder.onnx", "model.onnx"
 QUIET = 3
 
 
@@ -41,16 +51,10 @@ class OnnxEngine:
 
     def __init__(self, sub: SubNetwork, folder: Path, threads: int) -> None:
         self.sub, self.threads = sub, threads
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, QUIET
-        self.encoder, self.decoder = (
-            onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
-            for name in (ENCODER, DECODER)
-        )
+        self.encoder, self.decoder = (_session(folder / name, threads) for name in (ENCODER, DECODER))
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
-        if set(subs) - {self.sub}:
-            raise UserError(f"this export has one depth, {self.sub.name}: name that, or export another")
+        _refuse_others(subs, self.sub)
 
     def search(
         self,
@@ -93,6 +97,84 @@ class _GraphSteps:
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory, self._mask_bs = self._memory[:, sentences.numpy()], self._mask_bs[sentences.numpy()]
+
+
+class OnnxClassifier:
+    """A `ClassifierEngine` of the one sub-network that was written to `path`, for this tokenizer."""
+
+    name = "onnx"
+
+    def __init__(
+        self, sub: SubNetwork, path: Path, threads: int, tokenizer: Tokenizer, compute_type: str = "float32"
+    ) -> None:
+        self.sub, self.threads, self.compute_type = sub, threads, compute_type
+        self._order = onnx_ids(tokenizer)
+        self._session = _session(path, threads)
+
+    def prepare(self, subs: Iterable[SubNetwork]) -> None:
+        _refuse_others(subs, self.sub)
+
+    def classify(self, sub: SubNetwork, sources: list[list[int]], depths: ClassifierDepths) -> list[Classified]:
+        self.prepare([sub])
+        if depths.exit_rule is not None:
+            raise UserError("an ONNX graph runs all its layers: leave out the exit")
+        source_bs = stacked(sources).numpy()
+        mask_bs = (source_bs != Tokenizer.PAD).astype(np.int64)
+        ids_bs = source_bs if self._order is None else self._order[source_bs]
+        (logits_bc,) = self._session.run(None, {"input_ids": ids_bs, "attention_mask": mask_bs})
+        shares_bc = np.exp(logits_bc - logits_bc.max(axis=1, keepdims=True))
+        shares_bc /= shares_bc.sum(axis=1, keepdims=True)
+        layers = len(sub.encoder)
+        return [
+            Classified(row, np.full(len(one), layers)) for row, one in zip(shares_bc.tolist(), sources, strict=True)
+        ]
+
+
+def onnx_ids(tokenizer: Tokenizer) -> NDArray[np.int64] | None:
+    """A graph takes the ids of a tokenizer.json as they are there: for each of ours the one there. None: the same."""
+    return np.array(tokenizer.order, np.int64) if isinstance(tokenizer, PretrainedTokenizer) else None
+
+
+def write_onnx_classifier(model: Transformer, sub: SubNetwork, path: Path, tokenizer: Tokenizer) -> None:
+    """One graph in float32, in one file with its weights."""
+    check_exportable(model.config, sub, "ONNX", classifies=True)
+    batch, source = torch.export.Dim("b", min=1), torch.export.Dim("s", min=1, max=model.config.max_length)
+    shape = {0: batch, 1: source}
+    _write(
+        _Classifier(model, sub, onnx_ids(tokenizer)),
+        path,
+        {"input_ids": torch.full((2, 5), 5), "attention_mask": torch.ones(2, 5, dtype=torch.int64)},
+        ["logits"],
+        {"input_ids": shape, "attention_mask": shape},
+    )
+
+
+class _Classifier(nn.Module):
+    own_v: Tensor  # our ids by those of the tokenizer.json
+
+    def __init__(self, model: Transformer, sub: SubNetwork, order: NDArray[np.int64] | None) -> None:
+        super().__init__()
+        self.model, self.sub, self.renumbers = model, sub, order is not None
+        if order is not None:
+            self.register_buffer("own_v", torch.from_numpy(np.argsort(order)))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        ids_bs = self.own_v[input_ids] if self.renumbers else input_ids
+        padding_bs = attention_mask == 0
+        state_bsd = self.model.encode(ids_bs, self.sub, padding_bs)[-1]
+        logits_bc: Tensor = self.model.output(self.model.read_out(state_bsd, padding_bs))
+        return logits_bc
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, QUIET
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _refuse_others(subs: Iterable[SubNetwork], there: SubNetwork) -> None:
+    if set(subs) - {there}:
+        raise UserError(f"this export has one depth, {there.name}: name that, or export another")
 
 
 def write_onnx(model: Transformer, sub: SubNetwork, folder: Path) -> None:
@@ -202,7 +284,10 @@ def _write(
             verbose=False,
         )
         assert program is not None
-        program.save(path, external_data=False)
+        graph = program.model_proto
+        # The exporter leaves shapes of matrices as they were before it turned them, which quantizers refuse.
+        del graph.graph.value_info[:]
+        path.write_bytes(graph.SerializeToString())
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ PACKING = 3  # a higher number where the same weights are packed to other bytes,
 
 def native_model(loaded: LoadedModel) -> NativeModel:
     """The model in the core, from its file, from its packed form, or packed here and now."""
-    check_native(loaded.config)
+    check_native(loaded.config, classifies=loaded.kind == "classifier")
     if isinstance(loaded.weights, FileWeights):
         return NativeModel(loaded.weights.file.path)
     if loaded.folder is None or loaded.checksum is None or not isinstance(loaded.weights, StoredWeights):

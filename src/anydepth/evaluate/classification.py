@@ -123,7 +123,7 @@ class _TimedRun:
             right=sum(one.label == label for one, label in zip(found, labels, strict=True)),
             tokens=sum(one.tokens for one in found),
             computed=sum(one.computed for one in found),
-            layers=self.classifier.model.config.encoder_layers,
+            layers=self.classifier.loaded.config.encoder_layers,
             seconds=self.median_seconds,
             static_seconds=static.median_seconds if self.seconds else {},
         )
@@ -308,4 +308,4 @@ def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
 
 
 def _full_depth(classifier: Classifier) -> SubNetwork:
-    return SubNetwork.prefix(classifier.model.config.encoder_layers, 0)
+    return SubNetwork.prefix(classifier.loaded.config.encoder_layers, 0)

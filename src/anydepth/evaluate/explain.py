@@ -56,7 +56,7 @@ def explain(
     shown = tuple(ShownWord(_visible(word.text.strip()), word.text[:1].isspace(), word.depth) for word in words)
     if len(classifier.tokenizer.encode_many([text])[0]) > classifier.longest_source:  # then the rest was cut off
         shown = (*shown, MORE)
-    layers = classifier.model.config.encoder_layers
+    layers = classifier.loaded.config.encoder_layers
     return Explanation(name, found.label, found.probability, found.depth, layers, shown)
 
 

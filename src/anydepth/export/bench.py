@@ -1,20 +1,21 @@
-"""Times the engines side by side on this machine: milliseconds per sentence at each depth, alone and in a batch."""
+"""Times the engines side by side on this machine: milliseconds per text at each depth, alone and in a batch."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import median
 
-from anydepth.engines.auto import why_not_native
+from anydepth.engines.auto import make_classifier_engine, why_not_native
 from anydepth.engines.native import NativeEngine
 from anydepth.errors import UserError
+from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator, on_engine
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """Milliseconds per sentence of each engine at one depth and batch size: medians over interleaved rounds."""
+    """Milliseconds per text of each engine at one depth and batch size: medians over interleaved rounds."""
 
     depth: str
     batch_size: int
@@ -43,8 +44,22 @@ def load_engines(translator: Translator, threads: int) -> tuple[dict[str, Transl
     return engines, missing
 
 
+def load_classifier_engines(classifier: Classifier, threads: int) -> tuple[dict[str, Classifier], list[str]]:
+    """The same for a model that classifies."""
+    engines, missing = {"torch": classifier}, []
+    try:
+        native = make_classifier_engine(classifier.loaded, "native", threads)
+        engines["native"] = Classifier(classifier.loaded, native)
+    except UserError as error:
+        missing.append(f"native: {error}")
+    slow = why_not_native(classifier.loaded)
+    if slow is not None and "native" in engines:
+        missing.append(f"auto does not choose native: {slow}")
+    return engines, missing
+
+
 def bench(
-    engines: dict[str, Translator],
+    engines: Mapping[str, Translator | Classifier],
     depths: Sequence[str],
     texts: Sequence[str],
     batch_sizes: Sequence[int],
@@ -68,15 +83,21 @@ def bench(
             yield BenchRow(depth, size, {name: 1000 * median(each) / len(texts) for name, each in seconds.items()})
 
 
-def _run(engine: Translator, texts: Sequence[str], depth: str, batch_size: int) -> None:
-    """With batch size 1, each sentence is a call of its own, as from a user."""
+def _run(engine: Translator | Classifier, texts: Sequence[str], depth: str, batch_size: int) -> None:
+    """With batch size 1, each text is a call of its own, as from a user."""
     for part in [texts] if batch_size > 1 else [[text] for text in texts]:
-        engine.translate(part, depth=depth, batch_size=batch_size)
+        if isinstance(engine, Translator):
+            engine.translate(part, depth=depth, batch_size=batch_size)
+        else:
+            engine.classify(part, depth=depth, batch_size=batch_size)
 
 
-def _runs(engine: Translator, depth: str) -> bool:
+def _runs(engine: Translator | Classifier, depth: str) -> bool:
     try:
-        engine.engine.prepare([engine.menu[depth].subnetwork])
+        if isinstance(engine, Translator):
+            engine.engine.prepare([engine.menu[depth].subnetwork])
+        else:
+            engine.engine.prepare([engine.subnetwork(depth)])
     except UserError:
         return False
     return True

@@ -27,6 +27,7 @@ from anydepth.evaluate.metrics import score
 from anydepth.export.sample import SampleText
 from anydepth.files import atomic_folder
 from anydepth.infer.options import HypothesesKeywords
+from anydepth.infer.text_model import TextModel
 from anydepth.infer.translator import Hypothesis, Translator
 from anydepth.model import Transformer
 from anydepth.model.pruning import cut
@@ -162,7 +163,7 @@ def _single_entry_menu(entry: MenuEntry, menu: DepthMenu) -> DepthMenu:
 
 
 def _to_ctranslate2(request: ExportRequest, folder: Path) -> Translator:
-    _require("ctranslate2", "ctranslate2")
+    require("ctranslate2", "ctranslate2")
     from anydepth.engines.ctranslate2 import COMPUTE_TYPES, CTranslate2Engine, convert, token_names, write
 
     if request.quantization not in COMPUTE_TYPES:
@@ -176,8 +177,8 @@ def _to_ctranslate2(request: ExportRequest, folder: Path) -> Translator:
 
 
 def _to_onnx(request: ExportRequest, folder: Path) -> Translator:
-    _require("onnxscript", "onnx")
-    _require("onnxruntime", "onnx")
+    require("onnxscript", "onnx")
+    require("onnxruntime", "onnx")
     from anydepth.engines.onnx import OnnxEngine, write_onnx
 
     if request.quantization != "float32":
@@ -248,11 +249,11 @@ def _add_our_files(request: ExportRequest, to: str, folder: Path, example: str) 
         (folder / "README.md").write_text(_make_card(record, request.entry, example), "utf-8")
 
 
-def check_out(out: Path, translator: Translator) -> None:
+def check_out(out: Path, model: TextModel) -> None:
     """Only an earlier export may be replaced, never the model itself."""
     if out.resolve() in (Path.cwd(), *Path.cwd().parents):
         raise UserError(f"{out} is the current folder: choose a new one")
-    source = translator.folder and translator.folder.resolve()
+    source = model.folder and model.folder.resolve()
     if source and (out.resolve() == source or out.resolve() in source.parents or source in out.resolve().parents):
         raise UserError(f"{out} is where the model itself is: choose another folder")
     if out.is_dir() and not any(out.iterdir()):
@@ -261,7 +262,7 @@ def check_out(out: Path, translator: Translator) -> None:
         raise UserError(f"{out} exists already and is not an earlier export: choose another folder")
 
 
-def _require(package: str, extra: str) -> None:
+def require(package: str, extra: str) -> None:
     if find_spec(package) is None:
         raise UserError(f"{package} is not installed: pip install 'anydepth[{extra}]'")
 

@@ -25,7 +25,7 @@ CHECKED = 100  # sentences at every depth
 
 def export_runtime(translator: Translator, out: Path, sample: SampleText, threads: int) -> int:
     """Write the file and return how many sentences were compared at each depth; if any differs, nothing is kept."""
-    _check_out(out)
+    check_file(out)
     native = on_engine(translator, "native", threads)
     data = build_runtime_file(translator)
     temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
@@ -84,7 +84,7 @@ def _check_same(native: Translator, exported: Translator, texts: list[str]) -> N
                     )
 
 
-def _check_out(out: Path) -> None:
+def check_file(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"{out} is a folder: name a file, such as {out / 'model'}{SUFFIX}")
     if out.exists() and not is_model_file(out):

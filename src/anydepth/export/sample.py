@@ -7,7 +7,7 @@ from pathlib import Path
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import SAMPLE_FILE, read_lines
 from anydepth.errors import UserError
-from anydepth.infer.translator import Translator
+from anydepth.infer.text_model import TextModel
 
 RANDOM_LENGTHS = range(3, 28)
 EXAMPLES, SHORT = 5, 60  # sentences, and characters of one that fits on a line
@@ -29,7 +29,7 @@ class SampleText:
 
 
 def find_sample(
-    translator: Translator, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
+    model: TextModel, given: Path, source: Path | None = None, reference: Path | None = None, size: int = 500
 ) -> SampleText:
     """At most `size` sentences. `given` is what the user named: a run has validation text, a model perhaps a sample."""
     if source is not None:
@@ -42,17 +42,17 @@ def find_sample(
         )
     if reference is not None:
         raise UserError("a reference needs a source: give both, or neither")
-    own = translator.folder and translator.folder / SAMPLE_FILE
+    own = model.folder and model.folder / SAMPLE_FILE
     if own and own.is_file():
         pairs = [line.partition("\t") for line in read_lines(own)][:size]
         texts, translations = [pair[0] for pair in pairs], [pair[2] for pair in pairs]
         return _without_blanks(SampleText(texts, translations, f"{SAMPLE_FILE} of the model", in_model=True))
     valid = given / "data" / "valid.source", given / "data" / "valid.target"
-    if translator.pair is None and all(path.is_file() for path in valid):
+    if model.loaded.pair is None and all(path.is_file() for path in valid):
         sources, targets = (list(read_lines(path))[:size] for path in valid)
         if sources and len(sources) == len(targets):
             return SampleText(sources, targets, "the run's validation text")
-    return SampleText(_random_subwords(translator, min(size, 100)), None, "random subwords")
+    return SampleText(_random_subwords(model, min(size, 100)), None, "random subwords")
 
 
 def _without_blanks(sample: SampleText) -> SampleText:
@@ -64,11 +64,11 @@ def _without_blanks(sample: SampleText) -> SampleText:
     return replace(sample, sources=[sample.sources[i] for i in kept], references=references)
 
 
-def _random_subwords(translator: Translator, size: int) -> list[str]:
+def _random_subwords(model: TextModel, size: int) -> list[str]:
     """Not a language, but two engines must still agree on it."""
     rng = random.Random(1)
-    tokenizer = translator.tokenizer
+    tokenizer = model.tokenizer
     usual = [i for i in range(Tokenizer.EOS + 1, tokenizer.vocabulary_size) if i not in tokenizer.specials]
     texts = (tokenizer.decode(rng.choices(usual, k=rng.choice(RANDOM_LENGTHS))) for _ in range(2 * size))
-    longest = translator.longest_source
+    longest = model.longest_source
     return [text for text in texts if text.strip() and len(tokenizer.encode(text)) <= longest][:size]

@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack, get_args, overload
 
 from anydepth.artifact.model import LoadedModel, load_model
-from anydepth.data import alike
 from anydepth.data.words import split_words, word_spans, words_of_pieces
 from anydepth.depth import SubNetwork
 from anydepth.engines.auto import make_classifier_engine
 from anydepth.engines.base import Classified, ClassifierDepths, ClassifierEngine, ExitRule
-from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.classifier_budget import make_budget, time_depths
 from anydepth.infer.options import Progress, check_progress
-from anydepth.infer.text_model import TextModel, check_texts, describe_depths, describe_engine, in_chunks, set_threads
+from anydepth.infer.text_model import (
+    DEFERRED,
+    TextModel,
+    batches_by_length,
+    check_texts,
+    describe_depths,
+    describe_engine,
+    in_chunks,
+    set_threads,
+)
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import BudgetSelector, parse_budget
 from anydepth.word_depths.table import Special, TokenDepths, Unseen, WordDepths
@@ -69,25 +76,25 @@ class Classifier(TextModel):
             raise UserError("this model does not classify texts: it has no labels")
         super().__init__(loaded)
         self.labels, self.max_tokens = loaded.labels, loaded.max_tokens
-        self.engine: ClassifierEngine = TorchEngine(loaded.model) if engine is None else engine
+        self.engine: ClassifierEngine = make_classifier_engine(loaded, "torch") if engine is None else engine
 
     @classmethod
     def load(
         cls, path: Path | str, *, engine: str = "auto", device: str = "auto", threads: int | None = None
     ) -> "Classifier":
-        """Load a model folder, or the folder of a finished run.
+        """Load a model folder, the folder of a finished run, or a model file (`anydepth export --to runtime`).
 
         Args:
-            path: The folder.
-            engine: "auto" or "torch": the other engines take models that translate.
+            path: The folder, or the file.
+            engine: "native" (int8), "torch", or "auto", the faster of them that is here.
             device: "auto", "cpu" or "cuda".
             threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
         """
         set_threads(threads)
-        loaded = load_model(path, device)
+        loaded = load_model(path, device, defer=engine in DEFERRED)
         if loaded.kind != "classifier":
             raise UserError(f"{path} does not classify texts: give a model that was trained on labelled ones")
-        return cls(loaded, make_classifier_engine(loaded, engine))
+        return cls(loaded, make_classifier_engine(loaded, engine, threads))
 
     def __repr__(self) -> str:
         return f"Classifier({len(self.labels)} labels, {describe_depths(self.menu)}, {describe_engine(self.engine)})"
@@ -118,7 +125,7 @@ class Classifier(TextModel):
         else:
             assert table is not None
             given = TokenDepths(table, self.tokenizer, **rule)
-        given.check_layers(self.model.config.encoder_layers)
+        given.check_layers(self.loaded.config.encoder_layers)
         return Classifier(replace(self.loaded, token_depths=given), self.engine)
 
     @property
@@ -130,7 +137,7 @@ class Classifier(TextModel):
     def exits(self) -> dict[str, SubNetwork]:
         """Where a whole text may leave: after the first layers, if the model was trained to classify there. Word depths
         train every exit, as words leave at each of them."""
-        exits = [SubNetwork.prefix(layers, 0) for layers in range(1, self.model.config.encoder_layers + 1)]
+        exits = [SubNetwork.prefix(layers, 0) for layers in range(1, self.loaded.config.encoder_layers + 1)]
         there = {entry.subnetwork for entry in self.menu}
         by_word = any(sub.by_word for sub in there)
         return {sub.name: sub for sub in exits if by_word or sub in there}
@@ -188,8 +195,7 @@ class Classifier(TextModel):
         found: dict[int, Classification] = {}
         for name, group in _group(depth, sources).items():
             run = self._run(name, scale, lambda_, exit_rule)
-            for places in alike([len(sources[i]) for i in group], batch_size):
-                chosen = [group[place] for place in places]
+            for chosen in batches_by_length(group, sources, batch_size):
                 results = self.engine.classify(run.sub, [sources[i] for i in chosen], run.depths)
                 found.update(zip(chosen, map(self._classification, results), strict=True))
                 if progress is not None:

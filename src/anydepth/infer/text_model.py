@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anydepth.model import Transformer
 
 Result = TypeVar("Result")
+DEFERRED = ("auto", "native")  # engines that may do without PyTorch's weights
 
 
 class TooLongError(UserError):
@@ -107,6 +108,13 @@ def check_texts(texts: Iterable[str]) -> list[str]:
 def _a(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def batches_by_length(group: Iterable[int], sources: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
+    """The longest first, so that a batch holds texts alike in length."""
+    order = sorted(group, key=lambda i: -len(sources[i]))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
 
 
 def in_chunks(lines: Iterable[str], chunk: int, process: Callable[[list[str]], Iterable[Result]]) -> Iterator[Result]:

@@ -14,8 +14,10 @@ from anydepth.engines.base import Candidate, Engine, SearchBatch
 from anydepth.errors import UserError
 from anydepth.infer.options import AUTO, Depth, HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
 from anydepth.infer.text_model import (
+    DEFERRED,
     TextModel,
     TooLongError,
+    batches_by_length,
     check_texts,
     describe_depths,
     describe_engine,
@@ -27,9 +29,6 @@ from anydepth.selectors import Selector
 if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
-
-
-DEFERRED = ("auto", "native")  # engines that may do without PyTorch's weights
 
 
 @dataclass(frozen=True)
@@ -293,7 +292,7 @@ class Translator(TextModel):
         """For each text of the group its position, and its hypotheses at each of these depths."""
         subnetworks = [self.menu[name].subnetwork for name in names]
         longest = self.loaded.config.max_length
-        batches = list(_batches(group, sources, options.batch_size))
+        batches = list(batches_by_length(group, sources, options.batch_size))
         asked = (
             SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
             for batch in ([sources[i] for i in chosen] for chosen in batches)
@@ -358,10 +357,3 @@ def _in_capitals(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 def _waiting(sources: list[list[int]]) -> list[int]:
     """All but empty lines, which stay empty."""
     return [i for i, source in enumerate(sources) if len(source) > 1]
-
-
-def _batches(group: Iterable[int], sources: list[list[int]], size: int) -> Iterator[list[int]]:
-    """The longest first, so that a batch holds sentences alike in length."""
-    order = sorted(group, key=lambda i: -len(sources[i]))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]

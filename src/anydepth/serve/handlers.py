@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anydepth.artifact.folder import LanguagePair
+from anydepth.artifact.model import FileWeights
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
@@ -316,11 +317,12 @@ class ClassificationHandler:
 
     def describe(self) -> dict[str, Any]:
         classifier = self.classifier
+        in_file = isinstance(classifier.loaded.weights, FileWeights)
         return {
             "kind": "classification",
-            "engine": "torch",
+            "engine": classifier.engine.name,
             "labels": list(classifier.labels),
-            "layers": classifier.model.config.encoder_layers,
+            "layers": classifier.loaded.config.encoder_layers,
             "default": self.settings.depth or classifier.menu.default.name,
             "limits": {"characters": self.settings.limits.characters},
             "depths": [
@@ -328,7 +330,7 @@ class ClassificationHandler:
                     "name": entry.name,
                     "by_word": entry.subnetwork.by_word,
                     "accuracy": entry.quality.get("accuracy"),
-                    "parameters": classifier.parameters(entry.name),
+                    "parameters": None if in_file else classifier.parameters(entry.name),
                 }
                 for entry in classifier.menu
             ],

@@ -31,8 +31,6 @@ def build_app(given: Path, source: ModelSource, workers: int, settings: ServerSe
     set_torch_threads(1)
     model = source.load(workers)
     if not isinstance(model, Translator):
-        if source.engine not in ("auto", "torch"):
-            raise UserError(f"{source.engine} runs models that translate; this one classifies: use the engine torch")
         return make_app(ClassificationHandler(model, settings), Workers(model, source, workers), settings)
     handler = TranslationHandler(model, settings, find_sample(model.choices[0], given))
     return make_app(handler, Workers(model, source, workers), settings)

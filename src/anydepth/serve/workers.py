@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from anydepth.artifact.model import load_model
 from anydepth.device import set_torch_threads
-from anydepth.engines.auto import EngineOptions, make_engine
+from anydepth.engines.auto import EngineOptions, make_classifier_engine, make_engine, refuse_translation_options
 from anydepth.errors import UserError
-from anydepth.infer.translator import DEFERRED, Translator
+from anydepth.infer.text_model import DEFERRED
+from anydepth.infer.translator import Translator
 
 if TYPE_CHECKING:  # PyTorch, which a server of the native engine does without
     from anydepth.infer.classifier import Classifier
@@ -40,7 +41,8 @@ class ModelSource:
         if loaded.kind == "classifier":
             from anydepth.infer.classifier import Classifier
 
-            return Classifier(loaded)
+            refuse_translation_options(self.quantization, self.speculate, self.shortlist)
+            return Classifier(loaded, make_classifier_engine(loaded, self.engine, 1))  # each worker has a core
         if loaded.kind == "encoder":
             raise UserError("this is an encoder-only model (masked language model): there is nothing to serve")
         options = EngineOptions(workers, self.quantization, self.speculate, self.shortlist)
@@ -85,8 +87,7 @@ class Workers:
     def __init__(self, model: ServedModel, source: ModelSource, count: int) -> None:
         self.count = count
         self._model, self._source = model, source
-        engine = model.engine.name if isinstance(model, Translator) else "torch"
-        self.processes = count > 1 and engine == "torch"
+        self.processes = count > 1 and model.engine.name == "torch"
         self._executor = self._make_executor()
 
     def _make_executor(self) -> Executor:
