@@ -39,12 +39,26 @@ def packed(
     pairs, each with the token that a source begins with, or None.
     """
     check_native(model.config)
-    sections = []
-    if tokenizer is not None:
-        sections.append(Section(Kind.TOKENIZER, 0, tokenizer))
-    if word_depths is not None:
-        sections.append(Section(Kind.WORD_DEPTHS, 0, word_depths))
-    sections.append(Section(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
+    return assemble(_core(model), _sections(model, shortlist), header, tokenizer, word_depths, tags)
+
+
+def assemble(
+    core: dict[str, Any],
+    weights: Sequence[Section],
+    header: dict[str, Any] | None = None,
+    tokenizer: bytes | None = None,
+    word_depths: bytes | None = None,
+    tags: Sequence[tuple[str, str, int | None]] = (),
+) -> bytes:
+    """The same of weights that are packed already."""
+    texts = ((Kind.TOKENIZER, tokenizer), (Kind.WORD_DEPTHS, word_depths))
+    before = [Section(kind, 0, data) for kind, data in texts if data is not None]
+    pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
+    return build_model_file({"core": {**core, "pairs": pairs}, **(header or {})}, [*before, *weights])
+
+
+def _sections(model: "Transformer", shortlist: "Shortlist | None") -> list[Section]:
+    sections = [Section(Kind.EMBEDDINGS, 0, _joined(_embeddings(model)))]
     sections.append(Section(Kind.OUTPUT, 0, _joined(_output(model))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
@@ -53,8 +67,7 @@ def packed(
                 sections.append(Section(kind, index, _joined(_layer(own[index], model.config.width))))
     if shortlist is not None:  # last: nothing has to wait for it
         sections.append(Section(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
-    pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
-    return build_model_file({"core": {**_core(model), "pairs": pairs}, **(header or {})}, sections)
+    return sections
 
 
 def _core(model: "Transformer") -> dict[str, Any]:
