@@ -157,15 +157,18 @@ def test_the_fingerprint_is_kept_with_the_packed_form(folder):
     assert other.fingerprint != expected
 
 
-def test_a_server_imports_no_torch(model_file):
-    expected = anydepth.load(model_file).translate("le chat dort.", depth="1-1")
-    argv = ["anydepth", "serve", str(model_file), "--port", "0"]
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_server_imports_no_torch(folder, model_file, kind):
+    """Nor does the page, which gets the same model file from both."""
+    expected = anydepth.load(folder, engine="native").translate("le chat dort.", depth="1-1")  # packs it
+    argv = ["anydepth", "serve", str(model_file if kind == "file" else folder), "--port", "0"]
     command = without(("torch",), f"from anydepth.cli import main\nsys.argv = {argv!r}\nmain()")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         served = Served(process, process.stderr)
         assert served.translate("le chat dort.", depth="1-1").json()["translatedText"] == expected
-        assert served.client.get("/model.anydepth").content == model_file.read_bytes()
+        about = served.client.get("/model.json").json()
+        assert served.client.get(f"/{about['in_tab']['file']}").content == model_file.read_bytes()
         assert served.stop() == 0
 
 
@@ -199,8 +202,15 @@ def test_the_packed_form_of_a_folder_is_no_model_of_its_own(folder):
         anydepth.load(folder / NAME)
 
 
-def test_the_same_model_gives_the_same_file(toy_run, model_file):
-    assert build_runtime_file(anydepth.load(toy_run, engine="torch")) == model_file.read_bytes()
+def test_the_same_model_gives_the_same_file(folder, model_file):
+    """Packed here and now, taken from the packed form, and where that is damaged."""
+    expected = model_file.read_bytes()
+    assert build_runtime_file(anydepth.load(folder, engine="torch")) == expected
+    native = anydepth.load(folder, engine="native")  # packs it
+    assert build_runtime_file(native) == expected
+    data = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(data[:-50] + bytes(50))
+    assert build_runtime_file(native) == expected
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,15 @@ def test_info_counts_their_parameters(toy_run, tmp_path):
     assert {one["depth"]: one["parameters"] for one in facts["depths"]}["3-2"] == facts["parameters"]
 
 
+def test_parameters_are_counted_without_reading_the_weights(toy_run, tmp_path):
+    for number, options in enumerate([{}, *OPTIONS]):
+        saved(toy_run, tmp_path / str(number), **options)
+        loaded = artifact.load_model(tmp_path / str(number), defer=True)
+        for entry in loaded.menu:
+            expected = sum(one.numel() for one in loaded.model.used_parameters(entry.subnetwork))
+            assert loaded.parameters(entry.name) == expected
+
+
 def test_a_model_to_start_from_has_its_layers_but_not_its_initial_values(toy_recipe, toy_run, tmp_path):
     shutil.copytree(toy_run / "model", tmp_path / "start")
     start = f"init_from={tmp_path / 'start'}"

@@ -268,6 +268,36 @@ def test_typing_runs_the_shallowest_depth_and_a_pause_the_chosen_one(site, open_
     assert " ms a sentence" in page.text_content("#slider-value")
 
 
+def test_times_are_of_what_ran_now_and_a_budget_holds_by_the_times_shown(site, open_page):
+    site.gate.set()
+    page = open_page(site.url)
+    expect_start(page, "#arrival-note", "The model is here")
+    page.fill("#text", "le chat dort.")
+    page.wait_for_function(
+        "() => document.querySelector('#compare > div:last-child .soft').textContent.endsWith(' ms')"
+    )
+    known = page.evaluate("() => state.tab.slowdowns.length")
+    assert known > 0
+    page.fill("#text", "")
+    expect_text(page, "#output", "")
+    page.fill("#text", "le chat dort.")  # remembered
+    expect_text(page, "#output", "the cat sleeps.")
+    expect_start(page, "#ran", "depth 2-2: ")
+    assert page.evaluate("() => state.tab.slowdowns.length") == known
+    for number in range(10):  # older ones are forgotten
+        page.fill("#text", "le chat dort. " * (number + 2) + str(number))
+        expect_start(page, "#ran", "depth 2-2: ")
+        page.wait_for_function("() => !state.running")
+    assert page.evaluate("() => state.tab.slowdowns.length") == 9
+    page.focus("#budget")
+    page.keyboard.press("Home")
+    page.evaluate("() => { state.tab.slowdowns = [1000]; show_figures(); }")  # the device has become slow
+    assert page.locator(".cell.over").count() == 4
+    page.evaluate("() => { state.tab.slowdowns = [1e-6]; show_figures(); }")
+    assert page.locator(".cell.over").count() == 0
+    assert page.locator(".cell[aria-label$=' 0.0 ms']").count() == 4
+
+
 def test_paragraphs_and_long_texts(site, open_page):
     site.gate.set()
     page = open_page(site.url)

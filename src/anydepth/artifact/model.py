@@ -11,6 +11,8 @@ selector/           the learned choice of a depth for each sentence, where one w
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from anydepth.artifact.folder import (
     FILES,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
 
+OF_LAYER = re.compile(r"(encoder|decoder)\.(?:layers|dense\.rows|dense\.norms)\.\d+\b")
 ENCODER_ALONE = "this is an encoder-only model (masked language model): it does not translate"
 
 
@@ -69,6 +72,28 @@ class StoredWeights:
         apply_torch_threads()
         arrange_for_decoding(model.to(choose_device(self.device)).eval())
         return model
+
+    def parameters(self, sub: SubNetwork) -> int:
+        """How many a sub-network uses, by the names and shapes in the file: each tensor is there once."""
+        used = {
+            "encoder": _used_names("encoder", sub.encoder, self.config.encoder_pattern),
+            "decoder": _used_names("decoder", sub.decoder, self.config.decoder_pattern),
+        }
+        total = 0
+        with _damaged(self.folder), safe_open(self.folder / WEIGHTS, "numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no dictionary
+                of_layer = OF_LAYER.match(name)
+                if of_layer is None or of_layer[0] in used[of_layer[1]]:
+                    total += math.prod(file.get_slice(name).get_shape())
+        return total
+
+
+def _used_names(stack: str, chosen: Sequence[int], pattern: Sequence[int]) -> set[str]:
+    """How the names of what belongs to these layers begin. Layers that share weights have those of the first one."""
+    layers = {pattern.index(pattern[layer]) for layer in chosen}
+    sums = {0, *(layer + 1 for layer in chosen)}  # of dense connections
+    dense = {f"{stack}.dense.{part}.{number}" for part in ("rows", "norms") for number in sums}
+    return {f"{stack}.layers.{layer}" for layer in layers} | dense
 
 
 class FileWeights:
@@ -190,6 +215,8 @@ class LoadedModel:
 
     def parameters(self, depth: str | None = None) -> int:
         """How many parameters a depth uses, each counted once."""
+        if isinstance(self.weights, StoredWeights):
+            return self.weights.parameters(self.menu[depth].subnetwork)
         return sum(p.numel() for p in self.model.used_parameters(self.menu[depth].subnetwork))
 
     def bytes(self, depth: str | None = None) -> int:

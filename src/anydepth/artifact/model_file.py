@@ -86,8 +86,9 @@ class ModelFile:
     def read(self, kind: Kind, index: int = 0) -> bytes | None:
         """A section, if there is one."""
         place = next((one for one in self.places if (one.kind, one.index) == (kind, index)), None)
-        if place is None:
-            return None
+        return None if place is None else self.read_place(place)
+
+    def read_place(self, place: SectionEntry) -> bytes:
         with self.path.open("rb") as file:
             file.seek(place.offset)
             data = file.read(place.size)

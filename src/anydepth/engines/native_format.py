@@ -39,12 +39,27 @@ def packed(
     pairs, each with the token that a source begins with, or None.
     """
     check_native(model.config, classifies=model.classes > 0)
-    sections = []
-    if tokenizer is not None:
-        sections.append(FileSection(Kind.TOKENIZER, 0, tokenizer))
-    if word_depths is not None:
-        sections.append(FileSection(Kind.WORD_DEPTHS, 0, word_depths))
-    sections.append(FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
+    return assemble(_core(model), _sections(model, shortlist), header, tokenizer, word_depths, tags)
+
+
+def assemble(
+    core: dict[str, Any],
+    weights: Sequence[FileSection],
+    header: dict[str, Any] | None = None,
+    tokenizer: bytes | None = None,
+    word_depths: bytes | None = None,
+    tags: Sequence[tuple[str, str, int | None]] = (),
+) -> bytes:
+    """The same of weights that are packed already."""
+    texts = ((Kind.TOKENIZER, tokenizer), (Kind.WORD_DEPTHS, word_depths))
+    before = [FileSection(kind, 0, data) for kind, data in texts if data is not None]
+    pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
+    version = CLASSIFIES if core.get("classes") else VERSION
+    return build_model_file({"core": {**core, "pairs": pairs}, **(header or {})}, [*before, *weights], version)
+
+
+def _sections(model: "Transformer", shortlist: "Shortlist | None") -> list[FileSection]:
+    sections = [FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model)))]
     sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(model) if model.classes else _output(model))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
@@ -53,9 +68,7 @@ def packed(
                 sections.append(FileSection(kind, index, _joined(_layer(own[index], model.config.width))))
     if shortlist is not None:  # last: nothing has to wait for it
         sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
-    pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
-    core = {**_core(model), "pairs": pairs}
-    return build_model_file({"core": core, **(header or {})}, sections, CLASSIFIES if model.classes else VERSION)
+    return sections
 
 
 def _core(model: "Transformer") -> dict[str, Any]:

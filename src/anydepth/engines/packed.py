@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anydepth.artifact.model import FileWeights, LoadedModel, StoredWeights
-from anydepth.artifact.model_file import ModelFile
+from anydepth.artifact.model_file import FileSection, ModelFile
 from anydepth.engines.base import check_native
 from anydepth.engines.native import NativeModel
 from anydepth.errors import UserError
@@ -31,13 +31,11 @@ def native_model(loaded: LoadedModel) -> NativeModel:
     if loaded.folder is None or loaded.checksum is None or not isinstance(loaded.weights, StoredWeights):
         return NativeModel(_pack(loaded))
     made_of = _origin(loaded.folder, loaded.checksum)
-    for path in _places(loaded.folder, loaded.checksum):
-        header = _header(path)
-        if header.get("made_of") == made_of:
-            with suppress(UserError):  # it is damaged
-                native = NativeModel(path)
-                loaded.weights.fingerprints |= header.get("fingerprints", {})
-                return native
+    for file in _fitting(loaded):
+        with suppress(UserError):  # it is damaged
+            native = NativeModel(file.path)
+            loaded.weights.fingerprints |= file.header.get("fingerprints", {})
+            return native
     fingerprints = {loaded.text_parts: loaded.fingerprint}  # kept, because to compute it takes PyTorch
     data = _pack(loaded, {"made_of": made_of, "fingerprints": fingerprints})
     for path in _places(loaded.folder, loaded.checksum):
@@ -46,6 +44,27 @@ def native_model(loaded: LoadedModel) -> NativeModel:
             log.debug("the packed form of the model is %s", path)
             return NativeModel(path)
     return NativeModel(data)
+
+
+def packed_weights(loaded: LoadedModel) -> tuple[dict[str, Any], list[FileSection]] | None:
+    """The packed form of a model folder, if it was made and still fits: the header's `core`, and all sections."""
+    for file in _fitting(loaded):
+        with suppress(UserError, OSError):  # it is damaged
+            sections = [FileSection(one.kind, one.index, file.read_place(one)) for one in file.places]
+            assert isinstance(loaded.weights, StoredWeights)
+            loaded.weights.fingerprints |= file.header.get("fingerprints", {})
+            return file.header["core"], sections
+    return None
+
+
+def _fitting(loaded: LoadedModel) -> Iterator[ModelFile]:
+    if loaded.folder is None or loaded.checksum is None or not isinstance(loaded.weights, StoredWeights):
+        return
+    made_of = _origin(loaded.folder, loaded.checksum)
+    for path in _places(loaded.folder, loaded.checksum):
+        with suppress(UserError, OSError):  # it is damaged
+            if path.is_file() and (file := ModelFile.open(path)).header.get("made_of") == made_of:
+                yield file
 
 
 def _places(folder: Path, checksum: str) -> Iterator[Path]:
@@ -66,11 +85,3 @@ def _origin(folder: Path, checksum: str) -> dict[str, Any]:
     shortlist = folder / SHORTLIST
     lists = {"shortlist": file_sha256(shortlist)} if shortlist.is_file() else {}
     return {"packing": PACKING, "weights": checksum, **lists}
-
-
-def _header(path: Path) -> dict[str, Any]:
-    """Empty if there is no such file, or a damaged one."""
-    try:
-        return ModelFile.open(path).header if path.is_file() else {}
-    except (UserError, OSError):
-        return {}

@@ -13,7 +13,8 @@ from anydepth.artifact.folder import WORD_DEPTHS
 from anydepth.artifact.model_file import SUFFIX, is_model_file
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.engines.native import NativeEngine
-from anydepth.engines.native_format import packed
+from anydepth.engines.native_format import assemble, packed
+from anydepth.engines.packed import packed_weights
 from anydepth.engines.shortlist import Shortlist
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
@@ -40,30 +41,31 @@ def export_runtime(translator: Translator, out: Path, sample: SampleText, thread
 
 
 def build_runtime_file(translator: Translator) -> bytes:
-    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, a shortlist."""
+    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, a shortlist.
+
+    With the packed form that a model folder keeps, this needs no PyTorch.
+    """
     loaded, folder = translator.loaded, translator.folder
     if folder is None:
         raise UserError("only a model that was loaded from a folder can be exported")
     if isinstance(loaded.tokenizer, PretrainedTokenizer):
         raise UserError("the runtime reads tokenizers of SentencePiece, which this model does not have: use anydepth")
+    kept = packed_weights(loaded)  # first: it knows the fingerprint
     header = {
         "made_by": f"anydepth {__version__}",
         "fingerprint": loaded.fingerprint,
         "config": json.loads((folder / "config.json").read_text("utf-8")),
         "depths": loaded.menu.whole.to_json(),
     }
-    words = folder / WORD_DEPTHS
-    return packed(
-        loaded.model,
-        header,
-        loaded.tokenizer.to_bytes(),
-        Shortlist.find(loaded),
-        words.read_bytes() if words.is_file() else None,
-        [
-            (pair.source, pair.target, None if pair.tag is None else loaded.tokenizer.symbol_id(pair.tag))
-            for pair in loaded.pairs
-        ],
-    )
+    tokenizer, words = loaded.tokenizer.to_bytes(), folder / WORD_DEPTHS
+    word_depths = words.read_bytes() if words.is_file() else None
+    tags = [
+        (pair.source, pair.target, None if pair.tag is None else loaded.tokenizer.symbol_id(pair.tag))
+        for pair in loaded.pairs
+    ]
+    if kept is not None:
+        return assemble(*kept, header, tokenizer, word_depths, tags)
+    return packed(loaded.model, header, tokenizer, Shortlist.find(loaded), word_depths, tags)
 
 
 def _check_same(native: Translator, exported: Translator, texts: list[str]) -> None:

@@ -3,6 +3,7 @@
 const $ = id => document.getElementById(id);
 const state = { model: null, pair: null, depth: null, budget: null, colour: "bleu", waiting: {}, tab: null };
 const PAUSE = 400;  // ms without a key after which the chosen depth runs, instead of the shallowest
+const SLOWDOWNS = 9;  // translations from which the times of this device are estimated
 const RETRY_DELAYS = [1, 2, 4, 8, 16, 32];  // seconds until a model's file that was cut off is asked for again
 const ms = value => value == null ? "" : value < 10 ? value.toFixed(1) : Math.round(value).toString();
 
@@ -77,7 +78,7 @@ class Tab {
     this.problem = null;  // why the rest of the file is not coming: {message, canRetry, delay}
     this.retries = 0, this.retryTimer = null;  // since the last bytes came
     this.requests = new Map(), this.last = 0;
-    this.ran = { measured: 0, expected: 0 };  // milliseconds of what ran here, and by the figures of the model
+    this.slowdowns = [];  // how much longer the last translations took here than by the figures of the model
     this.worker = new Worker("worker.js", { type: "module" });
     this.worker.onmessage = ({ data }) => this.hear(data);
     this.worker.onerror = event => { event.preventDefault(); this.fail(event.message || "the browser refused to start it"); };
@@ -182,18 +183,19 @@ function best_within(depths, budget) {
 // Milliseconds per sentence: the model's figures, or else its layers, times what this device was found to be slower.
 function expected_ms(one) { return one.ms ?? layers(one); }
 function tab_ms(one) {
-  const { measured, expected } = state.tab.ran;
-  return expected ? expected_ms(one) * measured / expected : one.ms;
+  const found = [...state.tab.slowdowns].sort((a, b) => a - b);  // the median: the first run is slower, and so are some others
+  return found.length ? expected_ms(one) * found[(found.length - 1) >> 1] : one.ms;
 }
 const shown_ms = one => in_tab() ? tab_ms(one) : one.ms;
 
 async function run_in_tab(text, depth, slot, part) {
   const control = begin_waiting(slot);
   const done = await state.tab.translate(text, depth, part, control.signal);
-  if (done.sentences) {
-    const one = state.pair.depths.find(other => other.name === depth), ran = state.tab.ran;
-    const keep = 0.9;  // older times count less
-    ran.measured = keep * ran.measured + done.milliseconds, ran.expected = keep * ran.expected + done.sentences * expected_ms(one);
+  const { milliseconds, sentences } = done.fresh;
+  if (sentences) {
+    const one = state.pair.depths.find(other => other.name === depth), known = state.tab.slowdowns;
+    known.push(milliseconds / (sentences * expected_ms(one)));
+    if (known.length > SLOWDOWNS) known.shift();
   }
   return done;
 }
@@ -361,7 +363,6 @@ function mark_choice() {
     const chosen = free && cell.dataset.depth === state.depth;
     cell.setAttribute("aria-checked", chosen);
     const one = state.pair.depths.find(other => other.name === cell.dataset.depth);
-    cell.classList.toggle("over", !free && one != null && shown_ms(one) > state.budget);
     cell.classList.toggle("coming", one != null && in_tab() && state.model.in_tab.depths.includes(one.name) && !state.tab.has(one.name));
     cell.tabIndex = cell.dataset.depth === state.depth ? 0 : -1;
     cell.classList.remove("ran");
@@ -393,15 +394,23 @@ function show_slider() {
 
 function show_figures() {
   const one = state.pair.depths.find(other => other.name === state.depth);
-  const isMeasured = !in_tab() || state.tab.ran.expected > 0;  // the model's own figures are those of another machine
+  const isMeasured = !in_tab() || state.tab.slowdowns.length > 0;  // the model's own figures are those of another machine
   const time = one && isMeasured ? shown_ms(one) : null;
   const figures = !one ? [state.depth] : [`depth ${one.name}`, one.bleu != null ? `${one.bleu.toFixed(1)} BLEU` : "", time != null ? `about ${ms(time)} ms a sentence` : ""];
   $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence` : figures.filter(part => part).join(" · ");
   $("depth-slider").setAttribute("aria-valuetext", $("slider-value").textContent);
-  if (in_tab() && state.colour === "ms") for (const cell of document.querySelectorAll(".cell small")) {
-    const shown = state.pair.depths.find(other => other.name === cell.parentElement.dataset.depth);
-    cell.textContent = ms(shown_ms(shown));
+  for (const cell of document.querySelectorAll(".cell")) {
+    const shown = state.pair.depths.find(other => other.name === cell.dataset.depth);
+    cell.classList.toggle("over", state.budget != null && shown_ms(shown) > state.budget);
+    cell.title = describe(shown);
+    cell.setAttribute("aria-label", `depth ${shown.name}: ${cell.title}`);
+    if (state.colour === "ms") cell.querySelector("small").textContent = ms(shown_ms(shown));
   }
+}
+
+function describe(one) {
+  const time = shown_ms(one);
+  return `${one.encoder} encoder and ${one.decoder} decoder layers` + (one.bleu != null ? `, ${one.bleu.toFixed(1)} BLEU` : "") + (time != null ? `, ${ms(time)} ms` : "");
 }
 
 function draw_grid() {
@@ -427,11 +436,10 @@ function draw_grid() {
 const shown_value = one => state.colour === "ms" ? shown_ms(one) : one.bleu;
 
 function cell(one, least, most) {
-  const value = shown_value(one), time = shown_ms(one);
+  const value = shown_value(one);
   const part = value == null || most === least ? 50 : Math.round(100 * (value - least) / (most - least));
   const shown = value == null ? "" : state.colour === "bleu" ? value.toFixed(1) : ms(value);
-  const description = `${one.encoder} encoder and ${one.decoder} decoder layers` + (one.bleu != null ? `, ${one.bleu.toFixed(1)} BLEU` : "") + (time != null ? `, ${ms(time)} ms` : "");
-  return element("button", { class: "cell", role: "radio", "data-depth": one.name, "aria-label": `depth ${one.name}: ${description}`, title: description,
+  return element("button", { class: "cell", role: "radio", "data-depth": one.name,
     style: `--part:${part}`, onclick: () => choose(one.name), onkeydown: move }, one.name, element("small", {}, shown));
 }
 
@@ -565,6 +573,7 @@ function set_up_classification() {
 }
 
 async function copy() {
+  if (!$("output").textContent) return;
   try {
     await navigator.clipboard.writeText($("output").textContent);
   } catch {  // not allowed on plain http

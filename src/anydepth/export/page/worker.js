@@ -107,21 +107,20 @@ const pause = () => new Promise(done => {
 
 async function translate({ id, text, depth, pair, language }) {
   current = id;
-  let milliseconds = 0, sentences = 0;
+  let milliseconds = 0;
+  const fresh = { milliseconds: 0, sentences: 0 };  // of those that ran now
   for (const pieces = split(text, language).reverse(); pieces.length;) {
     const piece = pieces.pop();
     const found = piece.text ? remembered(piece.text, depth, pair) : { output: "", milliseconds: 0, isNew: false };
     milliseconds += found.milliseconds;
     if (found.isTooLong) pieces.push(...parts(piece).reverse());
-    else {
-      if (piece.text) sentences++;
-      postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
-    }
+    else postMessage({ kind: "sentence", id, text: piece.before + found.output + piece.after });
     if (!found.isNew) continue;
+    fresh.milliseconds += found.milliseconds, fresh.sentences += found.isTooLong ? 0 : 1;
     await pause();
     if (current !== id) return postMessage({ kind: "canceled", id });
   }
-  postMessage({ kind: "done", id, milliseconds, sentences });
+  postMessage({ kind: "done", id, milliseconds, fresh });
 }
 
 function parts({ before, text, after }) {
