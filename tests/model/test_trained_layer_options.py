@@ -10,6 +10,7 @@ from conftest import anydepth as command
 from conftest import load_weights, run_recipe, toy_pairs
 
 import anydepth
+from anydepth.artifact import model as artifact
 from anydepth.artifact import saving
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
