@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from anydepth.export.classifier import LabelComparison
     from anydepth.export.export import ExportCheck
     from anydepth.export.sample import SampleText
+    from anydepth.infer.classifier import Classifier
     from anydepth.infer.translator import Translator
 
 
@@ -82,7 +83,12 @@ def export(
     if classifies(given):
         if reference is not None or pair is not None or default_depth is not None:
             raise UserError("a model that classifies has no references, pairs or default depth: leave these out")
-        _export_classifier(given, to, out, depth, quantize, source, sentences, threads or cores())
+        from anydepth.export.classifier import find_texts
+        from anydepth.infer.classifier import Classifier
+
+        classifier = Classifier.load(given, engine="torch", device="cpu", threads=threads or cores())
+        sample = find_texts(classifier, given, source, sentences)
+        _export_classifier(classifier, sample, to, out, depth, quantize)
         return
     whole = depth == "all" and to == "anydepth"
     if default_depth is not None and not whole:
@@ -123,14 +129,12 @@ def classifies(model: Path) -> bool:
 
 
 def _export_classifier(
-    model: Path, to: str, out: Path, depth: str | None, quantize: str, source: Path | None, texts: int, threads: int
+    classifier: "Classifier", sample: "SampleText", to: str, out: Path, depth: str | None, quantize: str
 ) -> None:
     from anydepth.errors import UserError
-    from anydepth.export.classifier import ClassifierExport, export_classifier, export_file, find_texts
-    from anydepth.infer.classifier import Classifier
+    from anydepth.export.classifier import ClassifierExport, export_classifier, export_file
 
-    classifier = Classifier.load(model, engine="torch", device="cpu", threads=threads)
-    sample = find_texts(classifier, model, source, texts)
+    threads = classifier.engine.threads
     if to == "runtime":
         if depth not in (None, "all") or quantize not in ("float32", "int8"):
             raise UserError("the file has every depth in int8: leave out depth and quantize")
