@@ -404,7 +404,7 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
     const StopConditions never;
     Runner runner(m, chosen, never);
     runner.encode(sources);
-    KVCache cache(runner.decoder_layers(), m.width);
+    KVCache cache(runner.decoder_layers(), m.heads, m.width / m.heads);
     const OutputLayer full(m);
     for (int from = 0; from < target_length; from += at_once) {
       const int count = std::min(at_once, target_length - from);

@@ -77,6 +77,12 @@ struct AttentionShape {
   size_t scores() const { return size_t(ROWS) * padded(positions); }  // floats of scratch
 };
 
+// Value i of a head at a position: first[head * head_stride + position * stride + i].
+struct Values {
+  const float* first;
+  size_t stride, head_stride;
+};
+
 struct Kernels {
   const char* name;
   float row_cost;  // of one more row in a small batch, as a share of one row: near 0 where reading weights is the
@@ -87,10 +93,11 @@ struct Kernels {
   void (*gemm)(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target);
   // Keys [positions, heads * e] as `attend` reads them: [heads][padded(positions) / TILE][e][TILE].
   void (*transpose_keys)(const float* keys, size_t stride, int positions, int heads, int e, float* out);
-  // Attention of queries [queries, heads * e] over transposed keys and values [positions, heads * e].
-  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const float* values,
-                 size_t value_stride, const AttentionShape& shape, float* scores, float* out, size_t out_stride);
-  // Of one query over rows of the KV cache, one for each position: keys, then values.
+  // Attention of queries [queries, heads * e] over transposed keys, and values.
+  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
+                 const AttentionShape& shape, float* scores, float* out, size_t out_stride);
+  // Of one query over the KV cache. Each position has a pointer to its key of the first head; those of the others
+  // follow, TILE * e apart, and then the values.
   void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
                         float* out);
   float (*dot)(const float* a, const float* b, int n);

@@ -17,12 +17,17 @@ constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve a
 }  // namespace
 
 void KVCache::make_room(int position, int slots) {
-  while (static_cast<int>(blocks_.size()) <= position) {
+  while (static_cast<int>(blocks_.size()) <= position / BLOCK) {
     blocks_.emplace_back();
-    slots_.push_back(0);
+    slots_.push_back(slots);
+    blocks_.back().get(applications_, slots, slot_);
   }
-  slots_[position] = slots;
-  blocks_[position].get(applications_, slots, row_);
+}
+
+void KVCache::store(int application, int position, int slot, const float* key_value) {
+  float* to = at(application, position, slot);
+  for (int part = 0; part < 2 * heads_; ++part)
+    std::memcpy(to + size_t(part) * BLOCK * e_, key_value + size_t(part) * e_, e_ * sizeof(float));
 }
 
 Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop)
@@ -31,8 +36,8 @@ Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& 
       sub_(sub),
       stop_(stop),
       width_(padded(model.width)),
-      memory_key_value_(model.decoder.own.size()),
-      memory_keys_(model.decoder.own.size()) {}
+      memory_keys_(model.decoder.own.size()),
+      memory_values_(model.decoder.own.size()) {}
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   model_.embedding(table, token, x);
@@ -112,31 +117,41 @@ void Runner::encode(const SourceBatch& sources) {
     key_starts_.push_back(key_starts_.back() + padded(starts_[sentence + 1] - starts_[sentence]));
   const int all = starts_.back();
   float* memory = memory_.get(all, width_);
-  for (int from = 0; from < sources.sentences();) {
-    int to = from + 1;
-    while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
-    encode_chunk(sources, from, to, memory + starts_[from] * width_);
-    from = to;
-  }
-  const size_t wide = padded(2 * model_.width);
+  const auto chunks = [&](auto&& run) {  // of whole sentences
+    for (int from = 0; from < sources.sentences();) {
+      int to = from + 1;
+      while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
+      run(from, to);
+      from = to;
+    }
+  };
+  chunks([&](int from, int to) { encode_chunk(sources, from, to, memory + starts_[from] * width_); });
   std::vector<bool> ready(model_.decoder.own.size());
   for (const int index : sub_.decoder) {
     const int own = model_.decoder.pattern[index];
     if (ready[own]) continue;
     ready[own] = true;
-    float* key_value = memory_key_value_[own].get(all, wide);
-    for (int row = 0; row < all; row += CHUNK_ROWS) {
-      const int count = std::min(CHUNK_ROWS, all - row);
-      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
-              {key_value + row * wide, wide});
-    }
     float* keys = memory_keys_[own].get(key_starts_.back(), model_.width);
-    for (int sentence = 0; sentence < sources.sentences(); ++sentence) {
-      const int length = starts_[sentence + 1] - starts_[sentence];
-      const AttentionShape shape = attention_shape(length);
-      kernels_.transpose_keys(key_value + starts_[sentence] * wide, wide, length, shape.heads, shape.e,
-                              keys + key_starts_[sentence] * model_.width);
-    }
+    float* values = memory_values_[own].get(all, model_.width);
+    chunks([&](int from, int to) { prepare_memory(model_.decoder.own[own].cross_key_value, from, to, keys, values); });
+  }
+}
+
+// Keys and values of the encoder's output, for the cross-attention of a layer.
+void Runner::prepare_memory(const PackedMatrix& cross_key_value, int from, int to, float* keys, float* values) {
+  const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
+  const size_t wide = padded(2 * d);
+  float* key_value = qkv_.get(rows, wide);
+  project(cross_key_value, memory_.data() + begin * width_, width_, rows, {key_value, wide});
+  for (int sentence = from; sentence < to; ++sentence) {
+    const int length = starts_[sentence + 1] - starts_[sentence];
+    const AttentionShape shape = attention_shape(length);
+    const float* own = key_value + (starts_[sentence] - begin) * wide;
+    kernels_.transpose_keys(own, wide, length, shape.heads, shape.e, keys + key_starts_[sentence] * d);
+    float* to_values = values + size_t(starts_[sentence]) * d;
+    for (int head = 0; head < shape.heads; ++head)
+      for (int p = 0; p < length; ++p, to_values += shape.e)
+        std::memcpy(to_values, own + p * wide + d + head * shape.e, shape.e * sizeof(float));
   }
 }
 
@@ -182,7 +197,8 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
     kernels_.transpose_keys(key, wide, length, shape.heads, shape.e, keys);
     float* scores = scores_.get(shape.scores());
     const auto attend_rows = [&](int row, int queries) {
-      kernels_.attend(qkv + row * wide, wide, queries, keys, key + d, wide, shape, scores, context + done * width_,
+      const Values values{key + d, wide, size_t(shape.e)};
+      kernels_.attend(qkv + row * wide, wide, queries, keys, values, shape, scores, context + done * width_,
                       width_);
       done += queries;
     };
@@ -205,7 +221,7 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
 void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at) {
   const Stack& stack = model_.decoder;
   const int d = model_.width, count = static_cast<int>(rows.size());
-  const size_t wide = padded(3 * d), memory_wide = padded(2 * d);
+  const size_t wide = padded(3 * d);
   float* x = states_.data() + at * width_;
   if (first == 0) {
     for (int r = 0; r < count; ++r) embed(model_.target, rows[r].token, rows[r].position(), x + r * width_);
@@ -222,7 +238,7 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
     float* context = mixed_.get(count, width_);
     std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
-      std::memcpy(cache.at(step, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
+      cache.store(step, rows[r].position(), rows[r].slots->back(), qkv + r * wide + d);
     for (int r = 0; r < count; ++r) {
       const int positions = rows[r].position() + 1;
       key_value_.clear();
@@ -240,11 +256,12 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
       int together = 1;
       while (r + together < count && rows[r + together].sentence == sentence) ++together;
       const int set = stack.pattern[index];
-      const float* values = memory_key_value_[set].data() + starts_[sentence] * memory_wide + d;
       const float* keys = memory_keys_[set].data() + key_starts_[sentence] * d;
       const AttentionShape shape = attention_shape(length);
-      kernels_.attend(query + r * width_, width_, together, keys, values, memory_wide, shape,
-                      scores_.get(shape.scores()), context + r * width_, width_);
+      const Values values{memory_values_[set].data() + size_t(starts_[sentence]) * d, size_t(shape.e),
+                          size_t(length) * shape.e};
+      kernels_.attend(query + r * width_, width_, together, keys, values, shape, scores_.get(shape.scores()),
+                      context + r * width_, width_);
       r += together;
     }
     add_projection(l.cross_out, context, width_, {x, count}, own, post_norm(l.cross_norm));

@@ -121,6 +121,27 @@ class Search {
   std::vector<std::pair<float, int>> best_;
 };
 
+// Where each hypothesis keeps its next position: in the slot of the one before, as long as the block lasts and unless a
+// sister has it.
+void choose_slots(std::vector<SentenceSearch>& alive, int position, int slots, std::vector<bool>& taken) {
+  taken.assign(slots, false);
+  const bool stays = position % KVCache::BLOCK != 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active) {
+      const bool keeps = stays && !taken[h.slots.back()];
+      h.slots.push_back(keeps ? h.slots.back() : -1);
+      if (keeps) taken[h.slots.back()] = true;
+    }
+  int next = 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active)
+      if (h.slots.back() < 0) {
+        while (taken[next]) ++next;
+        taken[next] = true;
+        h.slots.back() = next;
+      }
+}
+
 }  // namespace
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
@@ -139,21 +160,21 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
                       options, stats)};
 
   Search step(model, options);
-  KVCache cache(runner.decoder_layers(), model.width);
+  KVCache cache(runner.decoder_layers(), model.heads, model.width / model.heads);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
   for (int i = 0; i < sources.sentences(); ++i)
     alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
+  std::vector<bool> taken;
   for (int length = 1; !alive.empty(); ++length) {
     rows.clear();
     for (SentenceSearch& s : alive)
-      for (Hypothesis& h : s.active) {
-        h.slots.push_back(static_cast<int32_t>(rows.size()));
+      for (Hypothesis& h : s.active)
         rows.push_back({h.tokens.empty() ? BOS : h.tokens.back(), s.sentence, &h.slots});
-      }
     const int count = static_cast<int>(rows.size());
-    cache.make_room(length - 1, count);
+    cache.make_room(length - 1, static_cast<int>(alive.size()) * options.beam);
+    choose_slots(alive, length - 1, cache.slots(length - 1), taken);
     runner.states(count);
     runner.decode(rows, cache, 0, runner.decoder_layers());
     const float* all = shortlisted ? nullptr : runner.logits(full, count);
