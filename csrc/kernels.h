@@ -58,7 +58,7 @@ struct QuantizedRows {
   const float* scales;
   const float* zero_points;
   const int32_t* sums;
-  int8_t* scratch;  // as large as the values, for kernels that interleave rows
+  int8_t* scratch;  // twice as large as the values, for kernels that interleave rows
 };
 
 enum class Epilogue { store, relu, add };  // after a product p: out = p, out = max(p, 0), or out += alpha * p
@@ -110,6 +110,7 @@ struct Kernels {
 
 const Kernels* plain_kernels();
 const Kernels* avx2_kernels();  // null if not compiled, or not supported here
+const Kernels* avx_vnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();

@@ -50,7 +50,7 @@ void Runner::embed(const EmbeddingTable& table, int token, int position, float* 
 
 void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target) {
   const int n = w.inputs, wide = padded(w.inputs, 64);
-  int8_t* q = quantized_.get(2, rows, wide);
+  int8_t* q = quantized_.get(3, rows, wide);
   float* scales = scales_.get(2, rows);
   float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);

@@ -37,7 +37,7 @@ KINDS = {
     "three tables": {"share_embeddings": "none"},
     "odd sizes": {"width": 36, "heads": 6, "ffn": 50},
 }
-FAST = [name for name in ("avx512-vnni", "avx2", "neon-dot", "neon", "plain") if kernels(name)]
+FAST = [name for name in ("avx512-vnni", "avx-vnni", "avx2", "neon-i8mm", "neon-dot", "neon", "plain") if kernels(name)]
 
 
 @pytest.fixture(scope="module")
