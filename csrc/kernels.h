@@ -70,6 +70,7 @@ struct GemmOutput {
   float alpha = 1.0f;
 };
 
+// One after the other in memory: a call may be of some of the heads, if all pointers are to the first of those.
 struct AttentionShape {
   int positions, heads, e;  // e: the width of a head
 
@@ -97,9 +98,9 @@ struct Kernels {
   void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
                  const AttentionShape& shape, float* scores, float* out, size_t out_stride);
   // Of one query over the KV cache. Each position has a pointer to its key of the first head; those of the others
-  // follow, TILE * e apart, and then the values.
-  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
-                        float* out);
+  // follow, TILE * e apart, and then the values. For the heads from `first` to before `last`.
+  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+                        int last, float* scores, float* out);
   float (*dot)(const float* a, const float* b, int n);
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);

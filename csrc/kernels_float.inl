@@ -270,11 +270,11 @@ static void attend(const float* query, size_t query_stride, int queries, const f
   }
 }
 
-static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
-                          float* out) {
+static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+                          int last, float* scores, float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.e));
   const size_t own = size_t(TILE) * shape.e;  // of a head
-  for (int head = 0; head < shape.heads; ++head) {
+  for (int head = first; head < last; ++head) {
     const int start = head * shape.e;
     if (shape.e % V::W == 0) {
       for (int p = 0; p < shape.positions; p += V::W) {  // beyond the last position the last again

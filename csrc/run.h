@@ -7,6 +7,7 @@
 #include "model.h"
 #include "output_layer.h"
 #include "stop.h"
+#include "threads.h"
 
 namespace anydepth {
 
@@ -61,7 +62,8 @@ class KVCache {
 // Runs one model, one call at a time.
 class Runner {
  public:
-  Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop);
+  // Threads of a team share the work; the outputs are the same to the bit.
+  Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop, Team* team = nullptr);
 
   // Encoder outputs, and from them the keys and values for cross-attention.
   void encode(const SourceBatch& sources);
@@ -78,6 +80,7 @@ class Runner {
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
+  static constexpr uint64_t WORTH_SHARING = 1 << 16;  // multiplications; some microseconds
   struct Rows {  // the rows that a layer changes
     float* x;
     int count;
@@ -87,6 +90,11 @@ class Runner {
     return stack.scales == nullptr ? own : own * stack.scales[index];
   }
   AttentionShape attention_shape(int positions) const { return {positions, model_.heads, model_.width / model_.heads}; }
+  // body(part, from, to) on ranges of `count` things: one for each thread if it is worth it, or one of all.
+  template <class Body>
+  void share(int count, uint64_t work, const Body& body);
+  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING ? team_->size() : 1; }
+  void normalize_rows(const Norm& norm, const float* x, int rows, float* out);
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
@@ -105,6 +113,7 @@ class Runner {
   const Kernels& kernels_;
   const SubNetwork& sub_;
   const StopConditions& stop_;
+  Team* const team_;
   const Norm no_norm_;
   const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;

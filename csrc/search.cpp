@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <iterator>
 #include <limits>
 
 namespace anydepth {
@@ -144,9 +146,51 @@ void choose_slots(std::vector<SentenceSearch>& alive, int position, int slots, s
 
 }  // namespace
 
+namespace {
+
+// A part of the sentences for each thread, of about as many tokens.
+NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
+                      const std::vector<int32_t>& limits, const Options& options, SpeculationStats& stats) {
+  const int parts = options.team->size(), sentences = sources.sentences();
+  Options alone = options;
+  alone.team = nullptr;
+  std::vector<int> starts(1, 0);
+  for (int part = 1; part <= parts; ++part) {
+    int to = starts.back();
+    while (to < sentences && int64_t(sources.starts[to]) * parts < int64_t(sources.starts.back()) * part) ++to;
+    starts.push_back(part == parts ? sentences : to);
+  }
+  std::vector<NBest> found(parts);
+  std::vector<std::exception_ptr> failed(parts);
+  options.team->run([&](int part) {
+    try {
+      const int from = starts[part], to = starts[part + 1];
+      if (from == to) return;
+      const int first = sources.starts[from], last = sources.starts[to];
+      SourceBatch own;
+      own.tokens.assign(sources.tokens.begin() + first, sources.tokens.begin() + last);
+      for (int i = from; i <= to; ++i) own.starts.push_back(sources.starts[i] - first);
+      if (!sources.depths.empty()) own.depths.assign(sources.depths.begin() + first, sources.depths.begin() + last);
+      const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
+      found[part] = search(model, sub, own, own_limits, alone, stats);
+    } catch (...) {
+      failed[part] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& one : failed)
+    if (one) std::rethrow_exception(one);
+  NBest all;
+  for (NBest& part : found) std::move(part.begin(), part.end(), std::back_inserter(all));
+  return all;
+}
+
+}  // namespace
+
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
              const Options& options, SpeculationStats& stats) {
-  Runner runner(model, sub, options.stop);
+  if (options.team != nullptr && sources.sentences() >= 2 * options.team->size())
+    return search_in_parts(model, sub, sources, limits, options, stats);
+  Runner runner(model, sub, options.stop, options.team);
   runner.encode(sources);
   const OutputLayer full(model);
   std::vector<OutputLayer> lists;

@@ -108,6 +108,7 @@ void test_wrong_arguments() {
   EXPECT(anydepth_begin("abacus") == nullptr && anydepth_error_code() == ANYDEPTH_INVALID);
   EXPECT(anydepth_kernels("plain") != nullptr && anydepth_kernels("abacus") == nullptr);
   EXPECT(anydepth_append(nullptr, "x", 1) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_set_threads(nullptr, 1) == ANYDEPTH_INVALID);
   EXPECT(anydepth_memory(nullptr) == 0 && !anydepth_complete(nullptr) && !anydepth_has_shortlist(nullptr));
   EXPECT(anydepth_header(nullptr) == nullptr);
   EXPECT(anydepth_depths(nullptr) == ANYDEPTH_INVALID);
@@ -219,7 +220,8 @@ void test_attention(const Kernels& fast) {
       const auto attend_cached = [&](const Kernels& kernels, int row) {
         std::vector<float> out(d);
         Buffer<float> scores;
-        kernels.attend_cached(&query[size_t(row) * d], pointers.data(), shape, scores.get(shape.scores()), out.data());
+        kernels.attend_cached(&query[size_t(row) * d], pointers.data(), shape, 0, heads, scores.get(shape.scores()),
+                              out.data());
         return out;
       };
       const std::vector<float> expected = attend(*plain_kernels(), 0, queries), all = attend(fast, 0, queries);
@@ -236,6 +238,20 @@ void test_attention(const Kernels& fast) {
         EXPECT(close(attend_cached(*plain_kernels(), row), row));
       }
     }
+}
+
+// Each part runs once and is done when `run` returns, whether the others are awake or asleep.
+void test_team() {
+  for (const int size : {1, 2, 5}) {
+    Team team(size);
+    EXPECT(team.size() == size);
+    std::vector<int> counts(size, 0);
+    for (int round = 1; round <= 300; ++round) {
+      if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      team.run([&](int part) { ++counts[part]; });
+      EXPECT(std::all_of(counts.begin(), counts.end(), [&](int one) { return one == round; }));
+    }
+  }
 }
 
 void test_kernels() {
@@ -445,6 +461,7 @@ int main(int count, char** arguments) {
   test_json();
   test_utf8();
   test_wrong_arguments();
+  test_team();
   test_kernels();
   if (count > 1) test_model(arguments[1]);
   for (int i = 1; i < count; ++i) test_stopping_in_a_long_text(arguments[i]);
