@@ -46,13 +46,13 @@ def packed(
         sections.append(Section(Kind.WORD_DEPTHS, 0, word_depths))
     sections.append(Section(Kind.EMBEDDINGS, 0, _joined(_embeddings(model))))
     sections.append(Section(Kind.OUTPUT, 0, _joined(_output(model))))
+    if shortlist is not None:  # before the layers, so that a depth that has arrived has its shortlist
+        sections.append(Section(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
         for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
             if index < len(own):
                 sections.append(Section(kind, index, _joined(_layer(own[index], model.config.width))))
-    if shortlist is not None:  # last: nothing has to wait for it
-        sections.append(Section(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
     return build_model_file({"core": {**_core(model), "pairs": pairs}, **(header or {})}, sections)
 
