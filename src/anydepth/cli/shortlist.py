@@ -31,7 +31,7 @@ def shortlist(
 ) -> None:
     """Build a lexical shortlist from a parallel corpus, to speed up the output layer.
 
-    It is computed from a word alignment of at most 60 million subword pairs and stored in the model folder, where the
+    It is computed from a word alignment of at most 250 million subword pairs and stored in the model folder, where the
     native engine uses it by default (`--no-shortlist`: the whole vocabulary). `export --to ctranslate2` writes it as
     vmap.
     """

@@ -24,9 +24,9 @@ from anydepth.tensors import write_tensors
 NAME = "shortlist.safetensors"
 VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
-ROUNDS = 5  # of expectation maximisation
+ROUNDS = 3  # of expectation maximisation
 # Pairs of a source and a target subword in one sentence: of more text every second sentence is taken, and so on.
-MOST_LINKS, CHUNK = 60_000_000, 4_000_000
+MOST_LINKS, CHUNK = 250_000_000, 4_000_000
 HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
 
 
@@ -124,8 +124,8 @@ def build_shortlist(
     if not corpus.pairs:
         raise UserError("the corpus has no pair of sentences to learn from")
     frequent = _always(loaded.tokenizer, corpus.targets, always)
-    keys, shares = corpus.align()
-    kept = (shares >= threshold) & ~np.isin(keys % vocabulary, frequent)
+    keys, shares = corpus.align(frequent)
+    kept = shares >= threshold
     made = Shortlist(frequent, *_strongest(keys[kept], shares[kept], vocabulary, per_token))
     return made, _coverage(made, held_out)
 
@@ -174,24 +174,24 @@ class _Corpus:
         """How often each target subword occurs."""
         return np.bincount(np.concatenate([target for _, target in self.pairs]), minlength=self.vocabulary)
 
-    def align(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def align(self, known: Ints) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """IBM Model 1: of each source and target subword that occur together, source x vocabulary + target, the
-        expected number of alignments for each sentence with the source subword."""
-        chunks = list(self._chunks())
-        distinct = np.empty(0, np.int64)
-        for source, target, _ in chunks:
-            distinct = np.union1d(distinct, self._keys(source, target))
-        if len(distinct) > 2**31 - 1:
-            raise UserError("the corpus has too many pairs of subwords: give a part of it")
-        numbers = []  # of each link, in `distinct`
-        for source, target, _ in chunks:
-            own, inverse = np.unique(self._keys(source, target), return_inverse=True)
-            numbers.append(np.searchsorted(distinct, own).astype(np.int32)[inverse])
+        expected number of alignments for each sentence with the source subword. Without `known` targets."""
+        wanted = np.ones(self.vocabulary, bool)
+        wanted[known] = False
+        chunks, owns = [], []
+        for keys, positions in self._chunks(wanted):
+            own, inverse = np.unique(keys, return_inverse=True)
+            owns.append(own)
+            chunks.append((inverse.astype(np.int32), positions))
+        distinct = np.unique(np.concatenate(owns)) if owns else np.empty(0, np.int64)
+        for number, (inverse, positions) in enumerate(chunks):  # its links by their places in `distinct`
+            chunks[number] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[inverse], positions)
         sources = (distinct // self.vocabulary).astype(np.int32)
         shares = counts = np.ones(len(distinct))
         for _ in range(ROUNDS):
             counts = np.zeros(len(distinct))
-            for (*_, positions), number in zip(chunks, numbers, strict=True):
+            for number, positions in chunks:
                 expected = shares[number]
                 expected /= np.bincount(positions, expected)[positions]
                 counts += np.bincount(number, expected, minlength=len(distinct))
@@ -199,30 +199,21 @@ class _Corpus:
         sentences = np.bincount(np.concatenate([source for source, _ in self.pairs]), minlength=self.vocabulary)
         return distinct, counts / sentences[sources]
 
-    def _keys(self, source: Ints, target: Ints) -> NDArray[np.int64]:
-        return source.astype(np.int64) * self.vocabulary + target
-
-    def _chunks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Of the links of some pairs: source subword, target subword, and the number of the target's position."""
-        start = 0
-        while start < len(self.pairs):
-            end, links = start, 0
-            while end < len(self.pairs) and links < CHUNK:
-                links += self.pairs[end][0].size * self.pairs[end][1].size
-                end += 1
-            some = self.pairs[start:end]
-            starts = np.cumsum([0, *(len(target) for _, target in some)], dtype=np.int32)
-            yield (
-                np.concatenate([np.repeat(source, len(target)) for source, target in some]),
-                np.concatenate([np.tile(target, len(source)) for source, target in some]),
-                np.concatenate(
-                    [
-                        np.tile(np.arange(first, first + len(target), dtype=np.int32), len(source))
-                        for first, (source, target) in zip(starts, some, strict=False)
-                    ]
-                ),
-            )
-            start = end
+    def _chunks(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.int64], Ints]]:
+        """Of some pairs their links, source x vocabulary + target, and the number of the target's position."""
+        keys: list[NDArray[np.int64]] = []
+        positions: list[Ints] = []
+        links = first = 0
+        for source, target in self.pairs:
+            own = target[wanted[target]]
+            keys.append((source.astype(np.int64)[:, None] * self.vocabulary + own).ravel())
+            positions.append(np.tile(np.arange(first, first + len(own), dtype=np.int32), len(source)))
+            links, first = links + len(keys[-1]), first + len(own)
+            if links >= CHUNK:
+                yield np.concatenate(keys), np.concatenate(positions)
+                keys, positions, links, first = [], [], 0, 0
+        if links:
+            yield np.concatenate(keys), np.concatenate(positions)
 
 
 def _strongest(keys: NDArray[np.int64], shares: NDArray[np.float64], vocabulary: int, most: int) -> tuple[Ints, Ints]:

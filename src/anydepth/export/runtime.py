@@ -23,11 +23,13 @@ from anydepth.infer.translator import Translator, on_engine
 CHECKED = 100  # sentences at every depth
 
 
-def export_runtime(translator: Translator, out: Path, sample: SampleText, threads: int) -> int:
+def export_runtime(
+    translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True
+) -> int:
     """Write the file and return how many sentences were compared at each depth; if any differs, nothing is kept."""
     _check_out(out)
-    native = on_engine(translator, "native", threads)
-    data = build_runtime_file(translator)
+    native = on_engine(translator, "native", threads, shortlist=None if shortlist else False)
+    data = build_runtime_file(translator, shortlist=shortlist)
     temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
     try:
         write_atomically(temporary, data)
@@ -39,8 +41,9 @@ def export_runtime(translator: Translator, out: Path, sample: SampleText, thread
     return len(texts)
 
 
-def build_runtime_file(translator: Translator) -> bytes:
-    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, a shortlist."""
+def build_runtime_file(translator: Translator, *, shortlist: bool = True) -> bytes:
+    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, and the model's
+    shortlist, unless it is to be left out."""
     loaded, folder = translator.loaded, translator.folder
     if folder is None:
         raise UserError("only a model that was loaded from a folder can be exported")
@@ -57,7 +60,7 @@ def build_runtime_file(translator: Translator) -> bytes:
         loaded.model,
         header,
         loaded.tokenizer.to_bytes(),
-        Shortlist.find(loaded),
+        Shortlist.find(loaded) if shortlist else None,
         words.read_bytes() if words.is_file() else None,
         [
             (pair.source, pair.target, None if pair.tag is None else loaded.tokenizer.symbol_id(pair.tag))
