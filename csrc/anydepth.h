@@ -33,6 +33,13 @@ enum {
   ANYDEPTH_INTERNAL = -7
 };
 
+/* Search among the lexical shortlist of a file. */
+enum {
+  ANYDEPTH_SHORTLIST_OFF = 0, /* among the whole vocabulary */
+  ANYDEPTH_SHORTLIST_ON = 1,  /* refuse a file that has none */
+  ANYDEPTH_SHORTLIST_IF_THERE = 2
+};
+
 typedef struct anydepth_model anydepth_model;
 
 ANYDEPTH_API int anydepth_interface(void);
@@ -87,10 +94,10 @@ typedef struct {
   int32_t max_length;    /* longest output in tokens; 0: twice the source and 10 more */
   int32_t cut_long;      /* 1: cut texts that are too long instead of refusing them */
   int32_t scores;        /* 1: scores of greedy search, too */
-  int32_t shortlist;     /* 1: search among the lexical shortlist of the file */
+  int32_t shortlist;     /* ANYDEPTH_SHORTLIST_... */
   float length_penalty;
 } anydepth_request;
-/* Greedy search at the default depth. */
+/* Greedy search at the default depth, among the shortlist if the file has one. */
 ANYDEPTH_API void anydepth_defaults(anydepth_request* request);
 
 typedef struct anydepth_translations anydepth_translations;

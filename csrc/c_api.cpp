@@ -208,7 +208,9 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
         "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
-  if (o->shortlist) model.check_shortlist();
+  check(o->shortlist >= ANYDEPTH_SHORTLIST_OFF && o->shortlist <= ANYDEPTH_SHORTLIST_IF_THERE,
+        "the use of the shortlist is 0, 1 or 2");
+  if (o->shortlist) model.check_shortlist(o->shortlist == ANYDEPTH_SHORTLIST_ON);
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;
@@ -242,6 +244,8 @@ TextRequest checked(const anydepth_request* r) {
   check_beam(r->beam, r->nbest, r->length_penalty);
   check(r->budget >= 0.0 && r->budget <= LONGEST_TIME, "the budget is out of range");
   check(r->max_length >= 0, "the maximum length is negative");
+  check(r->shortlist >= ANYDEPTH_SHORTLIST_OFF && r->shortlist <= ANYDEPTH_SHORTLIST_IF_THERE,
+        "the use of the shortlist is 0, 1 or 2");
   check(r->budget == 0.0 || r->depth == nullptr, "a depth and a budget both choose the depth: give one of the two");
   TextRequest found;
   if (r->depth != nullptr) found.depth = r->depth;
@@ -250,6 +254,7 @@ TextRequest checked(const anydepth_request* r) {
   found.budget = r->budget, found.max_length = r->max_length, found.cut_long = r->cut_long != 0;
   found.search.beam = r->beam, found.search.nbest = r->nbest, found.search.length_penalty = r->length_penalty;
   found.search.scores = r->scores != 0 || r->beam > 1, found.search.shortlist = r->shortlist != 0;
+  found.needs_shortlist = r->shortlist == ANYDEPTH_SHORTLIST_ON;
   found.search.stop = stop_conditions(r->timeout, r->abort);
   return found;
 }
@@ -382,6 +387,7 @@ void anydepth_defaults(anydepth_request* request) {
   *request = anydepth_request{};
   request->beam = request->nbest = 1;
   request->length_penalty = 0.6f;
+  request->shortlist = ANYDEPTH_SHORTLIST_IF_THERE;
 }
 
 anydepth_translations* anydepth_translate(anydepth_model* model, const char* const* texts, const size_t* lengths,

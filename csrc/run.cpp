@@ -338,26 +338,49 @@ const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
   float* out = logits_.get(count, outputs.stride());
   const float* features = layer_norm(model_.decoder.final_norm, states_.data() + at * width_, count);
   project(outputs.matrix(), features, width_, count, {out, outputs.stride()});
-  const int from = outputs.first(), n = outputs.count();
-  for (int r = 0; r < count; ++r) {
-    float* row = out + r * outputs.stride();
-    const float most = row[from + kernels_.argmax(row + from, n - from)];
-    const float threshold = most - CLOSE * (most - kernels_.minimum(row + from, n - from));
-    close_.clear();
-    for (int i = kernels_.next_above(row, from, n, threshold); i < n; i = kernels_.next_above(row, i + 1, n, threshold))
-      close_.push_back(i);
-    if (close_.size() > MOST_RESCORED) {
-      const auto better = [row](int a, int b) { return row[a] > row[b]; };
-      std::nth_element(close_.begin(), close_.begin() + MOST_RESCORED, close_.end(), better);
-      close_.resize(MOST_RESCORED);
-    }
-    float* weights = output_row_.get(width_);
-    for (const int i : close_) {
-      model_.output_row(outputs.token(i), weights);
-      row[i] = kernels_.dot(features + r * width_, weights, model_.width) + outputs.matrix().bias[i];
-    }
-  }
+  for (int r = 0; r < count; ++r) rescore(outputs, features + r * width_, out + r * outputs.stride());
   return out;
+}
+
+const std::vector<const float*>& Runner::logits(const OutputLayer& all,
+                                                const std::vector<const OutputLayer*>& of_rows) {
+  const int count = static_cast<int>(of_rows.size());
+  float* out = logits_.get(count, all.stride());
+  const float* features = layer_norm(model_.decoder.final_norm, states_.data(), count);
+  project(all.matrix(), features, width_, count, {out, all.stride()});
+  size_t total = 0;
+  for (const OutputLayer* own : of_rows) total += own->stride();
+  float* row = own_logits_.get(1, total);
+  rows_.clear();
+  for (int r = 0; r < count; ++r) {
+    const OutputLayer& own = *of_rows[r];
+    const float* from = out + r * all.stride();
+    for (int i = 0; i < own.count(); ++i) row[i] = from[own.columns()[i]];
+    rescore(own, features + r * width_, row);
+    rows_.push_back(row);
+    row += own.stride();
+  }
+  return rows_;
+}
+
+void Runner::rescore(const OutputLayer& outputs, const float* features, float* row) {
+  const int from = outputs.first(), n = outputs.count();
+  const float most = row[from + kernels_.argmax(row + from, n - from)];
+  const float threshold = most - CLOSE * (most - kernels_.minimum(row + from, n - from));
+  close_.clear();
+  for (int i = kernels_.next_above(row, from, n, threshold); i < n; i = kernels_.next_above(row, i + 1, n, threshold))
+    close_.push_back(i);
+  if (close_.size() > MOST_RESCORED) {
+    const auto better = [row](int a, int b) { return row[a] > row[b]; };
+    std::nth_element(close_.begin(), close_.begin() + MOST_RESCORED, close_.end(), better);
+    close_.resize(MOST_RESCORED);
+  }
+  float* weights = output_row_.get(width_);
+  for (const int i : close_) {
+    const int token = outputs.token(i);
+    model_.output_row(token, weights);
+    row[i] = kernels_.dot(features, weights, model_.width) + model_.output.bias[token];
+  }
 }
 
 }  // namespace anydepth

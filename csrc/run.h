@@ -83,6 +83,8 @@ class Runner {
   // Of `count` rows of `states()`: [count, outputs.stride()]. The best few of each row are computed again in float, as
   // the choice is between those.
   const float* logits(const OutputLayer& outputs, int count, int at = 0);
+  // The same where each row has its own of the columns of `all`: rows of different lengths, one after the other.
+  const std::vector<const float*>& logits(const OutputLayer& all, const std::vector<const OutputLayer*>& of_rows);
 
   float* states(int rows) { return states_.get(rows, width_); }
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
@@ -114,6 +116,7 @@ class Runner {
   void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
   void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
              std::vector<Buffer<float>>& past);
+  void rescore(const OutputLayer& outputs, const float* features, float* row);
   const Norm& pre_norm(const Norm& norm) const { return model_.norm == NormPosition::pre ? norm : no_norm_; }
   const Norm& post_norm(const Norm& norm) const { return model_.norm == NormPosition::post ? norm : no_norm_; }
 
@@ -129,10 +132,10 @@ class Runner {
   std::vector<Buffer<float>> memory_keys_;    // of each set of decoder weights, transposed
   std::vector<Buffer<float>> memory_values_;  // [heads, positions, e] of each sentence
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
-  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_, keys_;
+  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, own_logits_, scales_, active_, output_row_, keys_;
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
-  std::vector<const float*> key_value_;
+  std::vector<const float*> key_value_, rows_;
   std::vector<int> active_rows_, close_;
 };
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <iterator>
 #include <limits>
+#include <memory>
 
 namespace anydepth {
 
@@ -154,6 +155,7 @@ NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBat
   const int parts = options.team->size(), sentences = sources.sentences();
   Options alone = options;
   alone.team = nullptr;
+  alone.draft_layers = 0;  // a batch is not speculated on, whatever its parts have
   std::vector<int> starts(1, 0);
   for (int part = 1; part <= parts; ++part) {
     int to = starts.back();
@@ -184,6 +186,33 @@ NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBat
   return all;
 }
 
+// The shortlists of the sentences of a batch. One product computes those of all, and each takes its own of that: what a
+// sentence's list leaves out plays no part in its search, whatever else is in its batch.
+class ShortlistedBatch {
+ public:
+  template <class Listed>
+  ShortlistedBatch(const Model& model, int sentences, const Listed& listed) {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<int32_t> any;
+    for (int i = 0; i < sentences; ++i) {
+      tokens.push_back(listed(i));
+      std::vector<int32_t> both;
+      std::set_union(any.begin(), any.end(), tokens[i].begin(), tokens[i].end(), std::back_inserter(both));
+      any = std::move(both);
+    }
+    if (sentences == 0) return;
+    all_ = std::make_unique<OutputLayer>(model, std::move(any));
+    for (int i = 0; i < sentences && sentences > 1; ++i) own_.emplace_back(*all_, std::move(tokens[i]));
+  }
+
+  const OutputLayer& all() const { return *all_; }
+  const OutputLayer& of(int sentence) const { return own_.empty() ? *all_ : own_[sentence]; }
+
+ private:
+  std::unique_ptr<OutputLayer> all_;
+  std::vector<OutputLayer> own_;
+};
+
 }  // namespace
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
@@ -193,22 +222,25 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
   Runner runner(model, sub, options.stop, options.team);
   runner.encode(sources);
   const OutputLayer full(model);
-  std::vector<OutputLayer> lists;
   const bool speculates = options.draft_layers > 0 && options.beam == 1 && sources.sentences() == 1;
-  if (model.has_shortlist() && (options.shortlist || speculates))
-    for (int i = 0; i < sources.sentences(); ++i)
-      lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
-  const bool shortlisted = options.shortlist && !lists.empty();
-  if (speculates)
-    return {speculate(model, sub, runner, shortlisted ? lists[0] : full, lists.empty() ? full : lists[0], limits[0],
-                      options, stats)};
+  const bool shortlisted = options.shortlist && model.has_shortlist();
+  const auto listed = [&](int sentence) {
+    return shortlist_tokens(model, sources.tokens.data() + sources.starts[sentence],
+                            sources.starts[sentence + 1] - sources.starts[sentence]);
+  };
+  if (speculates) {
+    if (!model.has_shortlist()) return {speculate(model, sub, runner, full, full, limits[0], options, stats)};
+    const OutputLayer own(model, listed(0));
+    return {speculate(model, sub, runner, shortlisted ? own : full, own, limits[0], options, stats)};
+  }
+  const ShortlistedBatch lists(model, shortlisted ? sources.sentences() : 0, listed);
 
   Search step(model, options);
   KVCache cache(runner.decoder_layers(), model.heads, model.width / model.heads);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
   for (int i = 0; i < sources.sentences(); ++i)
-    alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
+    alive.push_back({i, limits[i], shortlisted ? &lists.of(i) : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
   std::vector<bool> taken;
   for (int length = 1; !alive.empty(); ++length) {
@@ -221,14 +253,16 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
     choose_slots(alive, length - 1, cache.slots(length - 1), taken);
     runner.states(count);
     runner.decode(rows, cache, 0, runner.decoder_layers());
-    const float* all = shortlisted ? nullptr : runner.logits(full, count);
-    const size_t stride = full.stride();
+    std::vector<const OutputLayer*> of_rows;
+    for (const SentenceSearch& s : alive) of_rows.insert(of_rows.end(), s.active.size(), s.outputs);
+    const bool own = !of_rows[0]->columns().empty();
+    const std::vector<const float*>* each = own ? &runner.logits(lists.all(), of_rows) : nullptr;
+    const float* all = own ? nullptr : runner.logits(*of_rows[0], count);
     std::vector<SentenceSearch> still;
     int row = 0;
     for (SentenceSearch& s : alive) {
-      const int own = static_cast<int>(s.active.size());
-      const float* logits = shortlisted ? runner.logits(*s.outputs, own, row) : all + row * stride;
-      row += own;
+      const float* logits = own ? (*each)[row] : all + row * s.outputs->stride();
+      row += static_cast<int>(s.active.size());
       if (step.extend(s, logits, s.outputs->stride(), length))
         found[s.sentence] = std::move(s.finished);
       else

@@ -392,16 +392,18 @@ void test_model(const char* path) {
     }
     request.depth = nullptr;
     EXPECT(translated(growing, text, request).compare(0, 2, "! ") != 0);
-    // The shortlist is last: until then it has not arrived, which is not the same as that there is none.
-    request.shortlist = 1;
+    // A depth is ready with the shortlist, so that it translates alike from then on.
+    EXPECT(anydepth_has_shortlist(growing) == anydepth_has_shortlist(mapped));
+    request.shortlist = ANYDEPTH_SHORTLIST_ON;
     const std::string listed = translated(growing, text, request);
     if (anydepth_has_shortlist(growing)) {
       EXPECT(listed.compare(0, 2, "! ") != 0);
     } else {
-      const int expected_code = anydepth_complete(growing) ? ANYDEPTH_INVALID : ANYDEPTH_NOT_YET;
-      EXPECT(listed.compare(0, 2, "! ") == 0 && anydepth_error_code() == expected_code);
+      EXPECT(listed.compare(0, 2, "! ") == 0 && anydepth_error_code() == ANYDEPTH_INVALID);
     }
-    request.shortlist = 0;
+    request.shortlist = ANYDEPTH_SHORTLIST_OFF;
+    EXPECT(translated(growing, text, request).compare(0, 2, "! ") != 0);
+    request.shortlist = ANYDEPTH_SHORTLIST_IF_THERE;
   }
   EXPECT(ready_before == count && anydepth_complete(growing) == 1);
   EXPECT(anydepth_has_shortlist(growing) == anydepth_has_shortlist(mapped));
@@ -431,6 +433,7 @@ void test_model(const char* path) {
   refused([](anydepth_request& r) { r.beam = 0; });
   refused([](anydepth_request& r) { r.beam = -3; });
   refused([](anydepth_request& r) { r.nbest = 2; });
+  refused([](anydepth_request& r) { r.shortlist = 3; });
   refused([](anydepth_request& r) { r.max_length = -1; });
   refused([&](anydepth_request& r) { r.length_penalty = static_cast<float>(nan); });
   refused([&](anydepth_request& r) { r.timeout = nan; });

@@ -130,7 +130,7 @@ def test_a_sentence_does_not_depend_on_its_batch(toy, beam):
 @pytest.mark.parametrize("name", [FAST[0], "plain"])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_threads_that_share_a_call_find_the_same(toy, beam, name):
-    """One sentence, few and many: products are shared by outputs and by rows, attention by heads, then whole sentences."""
+    """One sentence, few and many: products are shared by outputs and rows, attention by heads, then whole sentences."""
     ours = random_translator(toy.tokenizer, width=192, heads=3, ffn=400)
     native = NativeModel(packed(ours.model), name)
     sub, rng = ours.menu["3-2"].subnetwork, np.random.default_rng(3)

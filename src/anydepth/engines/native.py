@@ -118,8 +118,8 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share one alone, and
-    a batch that is classified. `Engine` and `ClassifierEngine` in one."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share a
+    batch alone, and one that is classified. `Engine` and `ClassifierEngine` in one."""
 
     name, compute_type = "native", "int8"
 
