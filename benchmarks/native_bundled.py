@@ -47,7 +47,7 @@ def main(
 
 def quality(folder: Path, sources: list[str], references: list[str]) -> None:
     model = Translator.load(folder, engine="torch", device="cpu")
-    ways = {"torch": model, "native": on_engine(model, "native")}
+    ways = {"torch": model, "native": on_engine(model, "native", shortlist=False)}
     if Shortlist.find(model.loaded) is not None:
         ways["native, shortlist"] = on_engine(model, "native", shortlist=True)
     found = {name: way.every_depth(sources, scores=False) for name, way in ways.items()}

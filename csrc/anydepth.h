@@ -3,7 +3,7 @@
  * Functions that return an int return ANYDEPTH_OK or one of the negative codes; those that return a pointer return null
  * on an error. `anydepth_error` and `anydepth_error_code` then give the reason, per thread. All arguments are checked and
  * no exception escapes. Several threads may use a model at once, also while another one appends to it; only
- * `anydepth_set_shortlist` and `anydepth_free` need it alone. */
+ * `anydepth_set_shortlist`, `anydepth_set_threads` and `anydepth_free` need it alone. */
 #ifndef ANYDEPTH_H
 #define ANYDEPTH_H
 
@@ -33,6 +33,13 @@ enum {
   ANYDEPTH_INTERNAL = -7
 };
 
+/* Search among the lexical shortlist of a file. */
+enum {
+  ANYDEPTH_SHORTLIST_OFF = 0, /* among the whole vocabulary */
+  ANYDEPTH_SHORTLIST_ON = 1,  /* refuse a file that has none */
+  ANYDEPTH_SHORTLIST_IF_THERE = 2
+};
+
 typedef struct anydepth_model anydepth_model;
 
 ANYDEPTH_API int anydepth_interface(void);
@@ -51,6 +58,9 @@ ANYDEPTH_API anydepth_model* anydepth_load(const void* data, size_t size, const 
 ANYDEPTH_API anydepth_model* anydepth_begin(const char* kernels);
 ANYDEPTH_API int anydepth_append(anydepth_model* model, const void* data, size_t size);
 ANYDEPTH_API void anydepth_free(anydepth_model* model);
+/* Threads that share one call's work, with the caller's; 1 until it is set. A call has them if no other runs at that time.
+ * Outputs are the same to the bit. While no call runs. */
+ANYDEPTH_API int anydepth_set_threads(anydepth_model* model, int32_t threads);
 
 /* Asking. */
 
@@ -84,10 +94,10 @@ typedef struct {
   int32_t max_length;    /* longest output in tokens; 0: twice the source and 10 more */
   int32_t cut_long;      /* 1: cut texts that are too long instead of refusing them */
   int32_t scores;        /* 1: scores of greedy search, too */
-  int32_t shortlist;     /* 1: search among the lexical shortlist of the file */
+  int32_t shortlist;     /* ANYDEPTH_SHORTLIST_... */
   float length_penalty;
 } anydepth_request;
-/* Greedy search at the default depth. */
+/* Greedy search at the default depth, among the shortlist if the file has one. */
 ANYDEPTH_API void anydepth_defaults(anydepth_request* request);
 
 typedef struct anydepth_translations anydepth_translations;

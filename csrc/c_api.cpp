@@ -18,8 +18,11 @@ using namespace anydepth;
 struct anydepth_model {
   std::unique_ptr<Model> model;
   SpeculationStats stats;
-  Mutex making, appending;
+  Mutex making, appending, sharing;
   std::unique_ptr<TextModel> text_model;
+  int calls = 0;               // that search now
+  std::unique_ptr<Team> team;  // of the call that has it, if there is one
+  bool team_in_use = false;
 
   // Made when it is first needed: a model may be used with token ids alone.
   TextModel& text() {
@@ -31,6 +34,32 @@ struct anydepth_model {
   }
 };
 
+namespace {
+
+// A call that searches. It has the model's threads if no other runs: many calls at once keep all cores busy anyway.
+class Call {
+ public:
+  explicit Call(anydepth_model& model) : model_(model) {
+    const Lock lock(model.sharing);
+    if (++model.calls > 1 || model.team_in_use || !model.team) return;
+    model.team_in_use = has_team_ = true;
+  }
+  ~Call() {
+    const Lock lock(model_.sharing);
+    --model_.calls;
+    if (has_team_) model_.team_in_use = false;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  Team* team() const { return has_team_ ? model_.team.get() : nullptr; }
+
+ private:
+  anydepth_model& model_;
+  bool has_team_ = false;
+};
+
+}  // namespace
+
 struct anydepth_translations {
   std::vector<std::vector<TextOutput>> texts;
 };
@@ -38,6 +67,7 @@ struct anydepth_translations {
 namespace {
 
 constexpr double LONGEST_TIME = 1e9;  // seconds
+constexpr int32_t MOST_THREADS = 256;
 
 struct Failure {
   int code = ANYDEPTH_OK;
@@ -178,7 +208,9 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   check(o->draft_layers >= 0 && o->draft_layers < static_cast<int>(sub.decoder.size()),
         "drafts come from fewer layers");
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
-  if (o->shortlist) model.check_shortlist();
+  check(o->shortlist >= ANYDEPTH_SHORTLIST_OFF && o->shortlist <= ANYDEPTH_SHORTLIST_IF_THERE,
+        "the use of the shortlist is 0, 1 or 2");
+  if (o->shortlist) model.check_shortlist(o->shortlist == ANYDEPTH_SHORTLIST_ON);
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;
@@ -212,6 +244,8 @@ TextRequest checked(const anydepth_request* r) {
   check_beam(r->beam, r->nbest, r->length_penalty);
   check(r->budget >= 0.0 && r->budget <= LONGEST_TIME, "the budget is out of range");
   check(r->max_length >= 0, "the maximum length is negative");
+  check(r->shortlist >= ANYDEPTH_SHORTLIST_OFF && r->shortlist <= ANYDEPTH_SHORTLIST_IF_THERE,
+        "the use of the shortlist is 0, 1 or 2");
   check(r->budget == 0.0 || r->depth == nullptr, "a depth and a budget both choose the depth: give one of the two");
   TextRequest found;
   if (r->depth != nullptr) found.depth = r->depth;
@@ -220,6 +254,7 @@ TextRequest checked(const anydepth_request* r) {
   found.budget = r->budget, found.max_length = r->max_length, found.cut_long = r->cut_long != 0;
   found.search.beam = r->beam, found.search.nbest = r->nbest, found.search.length_penalty = r->length_penalty;
   found.search.scores = r->scores != 0 || r->beam > 1, found.search.shortlist = r->shortlist != 0;
+  found.needs_shortlist = r->shortlist == ANYDEPTH_SHORTLIST_ON;
   found.search.stop = stop_conditions(r->timeout, r->abort);
   return found;
 }
@@ -282,6 +317,17 @@ int anydepth_append(anydepth_model* model, const void* data, size_t size) {
 
 void anydepth_free(anydepth_model* model) { delete model; }
 
+int anydepth_set_threads(anydepth_model* model, int32_t threads) {
+  return guarded([&] {
+    check(model != nullptr && threads >= 1 && threads <= MOST_THREADS, "there is no model, or the threads are too many");
+    const Lock lock(model->sharing);
+    check(model->calls == 0, "the model is in use");
+    model->team.reset();
+    if (threads > 1) model->team = std::make_unique<Team>(threads);
+    return ANYDEPTH_OK;
+  });
+}
+
 uint64_t anydepth_memory(const anydepth_model* model) { return model == nullptr ? 0 : model->model->memory(); }
 
 int anydepth_complete(const anydepth_model* model) { return model != nullptr && model->model->complete(); }
@@ -341,6 +387,7 @@ void anydepth_defaults(anydepth_request* request) {
   *request = anydepth_request{};
   request->beam = request->nbest = 1;
   request->length_penalty = 0.6f;
+  request->shortlist = ANYDEPTH_SHORTLIST_IF_THERE;
 }
 
 anydepth_translations* anydepth_translate(anydepth_model* model, const char* const* texts, const size_t* lengths,
@@ -349,7 +396,9 @@ anydepth_translations* anydepth_translate(anydepth_model* model, const char* con
   guarded([&] {
     check(model != nullptr, "there is no model");
     check(count >= 0 && count <= 1 << 20 && (texts != nullptr || count == 0), "there are no texts, or too many");
-    const TextRequest wanted = checked(request);
+    TextRequest wanted = checked(request);
+    const Call call(*model);
+    wanted.search.team = call.team();
     std::vector<std::string_view> given;
     for (int32_t i = 0; i < count; ++i) {
       check(texts[i] != nullptr, "a text is null");
@@ -401,7 +450,9 @@ int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const
     const Model& m = checked_translator(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
-    const Options wanted = checked(m, chosen, options);
+    Options wanted = checked(m, chosen, options);
+    const Call call(*model);
+    wanted.team = call.team();
     check(results != nullptr && results->tokens != nullptr && results->lengths != nullptr &&
               results->ended != nullptr && results->scores != nullptr,
           "there is no place for the results");
@@ -436,7 +487,7 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
     const StopConditions never;
     Runner runner(m, chosen, never);
     runner.encode(sources);
-    KVCache cache(runner.decoder_layers(), m.width);
+    KVCache cache(runner.decoder_layers(), m.heads, m.width / m.heads);
     const OutputLayer full(m);
     for (int from = 0; from < target_length; from += at_once) {
       const int count = std::min(at_once, target_length - from);

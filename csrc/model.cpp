@@ -130,6 +130,7 @@ void Model::configure(Header header) {
   embedding_scale = core.at("scale_embeddings").boolean() ? static_cast<float>(std::sqrt(double(width))) : 1.0f;
   shared_target_ = core.at("shared_target").boolean();
   tied_output_ = core.at("tied_output").boolean();
+  for (const SectionInfo& section : header_.sections) lists_ = lists_ || section.kind == SectionKind::shortlist;
   read_pattern(encoder, core.at("encoder"));
   read_pattern(decoder, core.at("decoder"));
   if (core.find("classes") != nullptr) configure_classes(core);
@@ -313,11 +314,9 @@ void Model::check(const Shortlist& list) const {
     throw Error("the shortlist has a subword that the model does not know");
 }
 
-void Model::check_shortlist() const {
-  const bool whole = complete();  // first: the shortlist may arrive in between
-  if (has_shortlist()) return;
-  if (!whole) throw NotYet("the shortlist of the file has not arrived");
-  throw Error("the model has no shortlist");
+void Model::check_shortlist(bool asked) const {
+  if (awaits_shortlist()) throw NotYet("the shortlist of the file has not arrived");
+  if (asked && !has_shortlist()) throw Error("the model has no shortlist");
 }
 
 void Model::set_shortlist(const int32_t* always, size_t always_count, const int32_t* offsets, const int32_t* outputs) {
@@ -334,7 +333,7 @@ void Model::set_shortlist(const int32_t* always, size_t always_count, const int3
 }
 
 const Kernels* kernels_named(const char* name) {
-  const Kernels* const all[] = {avx512_kernels(), avx2_kernels(), neon_dot_kernels(),
+  const Kernels* const all[] = {avx512_kernels(), avx_vnni_kernels(), avx2_kernels(), neon_dot_kernels(),
                                 neon_kernels(),   wasm_kernels(), plain_kernels()};
   for (const Kernels* one : all)
     if (one != nullptr && (name == nullptr || std::strcmp(one->name, name) == 0)) return one;

@@ -93,8 +93,9 @@ struct Model {
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   bool has_header() const { return has_header_.load(std::memory_order_acquire); }
   bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // tokenizer, embeddings, output
-  // Throws NotYet if it may still come, and an Error if the file has none.
-  void check_shortlist() const;
+  // Throws NotYet if it is still to come, and an Error if there is none where one is asked for.
+  void check_shortlist(bool asked) const;
+  bool awaits_shortlist() const { return lists_ && !has_shortlist(); }
   bool has_shortlist() const { return has_shortlist_.load(std::memory_order_acquire); }
   bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections
@@ -131,7 +132,7 @@ struct Model {
   enum class Residual { plain, rezero, dense } residual_ = Residual::plain;
   const uint8_t* tokenizer_ = nullptr;
   size_t tokenizer_size_ = 0;
-  bool has_embeddings_ = false, has_output_ = false;
+  bool has_embeddings_ = false, has_output_ = false, lists_ = false;  // lists_: the file has a shortlist
   std::atomic<bool> has_header_{false}, has_base_{false}, has_shortlist_{false}, complete_{false};
   std::atomic<uint64_t> memory_{0};
 

@@ -8,8 +8,7 @@
 
 namespace anydepth {
 
-OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count)
-    : matrix_(nullptr), first_(0), count_(0) {
+std::vector<int32_t> shortlist_tokens(const Model& model, const int32_t* sources, int count) {
   const Shortlist& list = model.shortlist;
   std::vector<bool> there(model.vocabulary);
   there[EOS] = true;
@@ -17,10 +16,23 @@ OutputLayer::OutputLayer(const Model& model, const int32_t* sources, int count)
   for (int i = 0; i < count; ++i) there[sources[i]] = true;  // names are often copied
   for (int i = 0; i < count; ++i)
     for (int j = list.offsets[sources[i]]; j < list.offsets[sources[i] + 1]; ++j) there[list.outputs[j]] = true;
+  std::vector<int32_t> found;
   for (int token = EOS; token < model.vocabulary; ++token)
-    if (there[token]) tokens_.push_back(token);
-  count_ = static_cast<int>(tokens_.size());
+    if (there[token]) found.push_back(token);
+  return found;
+}
 
+OutputLayer::OutputLayer(const OutputLayer& all, std::vector<int32_t> tokens)
+    : matrix_(all.matrix_), first_(0), count_(static_cast<int>(tokens.size())), tokens_(std::move(tokens)) {
+  int column = 0;
+  for (const int32_t token : tokens_) {
+    while (all.token(column) != token) ++column;
+    columns_.push_back(column);
+  }
+}
+
+OutputLayer::OutputLayer(const Model& model, std::vector<int32_t> tokens)
+    : matrix_(nullptr), first_(0), count_(static_cast<int>(tokens.size())), tokens_(std::move(tokens)) {
   // Repack their rows of the matrix, four bytes at a time.
   const PackedMatrix& full = model.output;
   own_ = std::make_shared<PackedMatrix>(full);

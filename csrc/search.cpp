@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <iterator>
 #include <limits>
+#include <memory>
 
 namespace anydepth {
 
@@ -121,49 +124,145 @@ class Search {
   std::vector<std::pair<float, int>> best_;
 };
 
+// Where each hypothesis keeps its next position: in the slot of the one before, as long as the block lasts and unless a
+// sister has it.
+void choose_slots(std::vector<SentenceSearch>& alive, int position, int slots, std::vector<bool>& taken) {
+  taken.assign(slots, false);
+  const bool stays = position % KVCache::BLOCK != 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active) {
+      const bool keeps = stays && !taken[h.slots.back()];
+      h.slots.push_back(keeps ? h.slots.back() : -1);
+      if (keeps) taken[h.slots.back()] = true;
+    }
+  int next = 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active)
+      if (h.slots.back() < 0) {
+        while (taken[next]) ++next;
+        taken[next] = true;
+        h.slots.back() = next;
+      }
+}
+
+}  // namespace
+
+namespace {
+
+// A part of the sentences for each thread, of about as many tokens.
+NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
+                      const std::vector<int32_t>& limits, const Options& options, SpeculationStats& stats) {
+  const int parts = options.team->size(), sentences = sources.sentences();
+  Options alone = options;
+  alone.team = nullptr;
+  alone.draft_layers = 0;  // a batch is not speculated on, whatever its parts have
+  std::vector<int> starts(1, 0);
+  for (int part = 1; part <= parts; ++part) {
+    int to = starts.back();
+    while (to < sentences && int64_t(sources.starts[to]) * parts < int64_t(sources.starts.back()) * part) ++to;
+    starts.push_back(part == parts ? sentences : to);
+  }
+  std::vector<NBest> found(parts);
+  std::vector<std::exception_ptr> failed(parts);
+  options.team->run([&](int part) {
+    try {
+      const int from = starts[part], to = starts[part + 1];
+      if (from == to) return;
+      const int first = sources.starts[from], last = sources.starts[to];
+      SourceBatch own;
+      own.tokens.assign(sources.tokens.begin() + first, sources.tokens.begin() + last);
+      for (int i = from; i <= to; ++i) own.starts.push_back(sources.starts[i] - first);
+      if (!sources.depths.empty()) own.depths.assign(sources.depths.begin() + first, sources.depths.begin() + last);
+      const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
+      found[part] = search(model, sub, own, own_limits, alone, stats);
+    } catch (...) {
+      failed[part] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& one : failed)
+    if (one) std::rethrow_exception(one);
+  NBest all;
+  for (NBest& part : found) std::move(part.begin(), part.end(), std::back_inserter(all));
+  return all;
+}
+
+// The shortlists of the sentences of a batch. One product computes those of all, and each takes its own of that: what a
+// sentence's list leaves out plays no part in its search, whatever else is in its batch.
+class ShortlistedBatch {
+ public:
+  template <class Listed>
+  ShortlistedBatch(const Model& model, int sentences, const Listed& listed) {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<int32_t> any;
+    for (int i = 0; i < sentences; ++i) {
+      tokens.push_back(listed(i));
+      std::vector<int32_t> both;
+      std::set_union(any.begin(), any.end(), tokens[i].begin(), tokens[i].end(), std::back_inserter(both));
+      any = std::move(both);
+    }
+    if (sentences == 0) return;
+    all_ = std::make_unique<OutputLayer>(model, std::move(any));
+    for (int i = 0; i < sentences && sentences > 1; ++i) own_.emplace_back(*all_, std::move(tokens[i]));
+  }
+
+  const OutputLayer& all() const { return *all_; }
+  const OutputLayer& of(int sentence) const { return own_.empty() ? *all_ : own_[sentence]; }
+
+ private:
+  std::unique_ptr<OutputLayer> all_;
+  std::vector<OutputLayer> own_;
+};
+
 }  // namespace
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
              const Options& options, SpeculationStats& stats) {
-  Runner runner(model, sub, options.stop);
+  if (options.team != nullptr && sources.sentences() >= 2 * options.team->size())
+    return search_in_parts(model, sub, sources, limits, options, stats);
+  Runner runner(model, sub, options.stop, options.team);
   runner.encode(sources);
   const OutputLayer full(model);
-  std::vector<OutputLayer> lists;
   const bool speculates = options.draft_layers > 0 && options.beam == 1 && sources.sentences() == 1;
-  if (model.has_shortlist() && (options.shortlist || speculates))
-    for (int i = 0; i < sources.sentences(); ++i)
-      lists.emplace_back(model, sources.tokens.data() + sources.starts[i], sources.starts[i + 1] - sources.starts[i]);
-  const bool shortlisted = options.shortlist && !lists.empty();
-  if (speculates)
-    return {speculate(model, sub, runner, shortlisted ? lists[0] : full, lists.empty() ? full : lists[0], limits[0],
-                      options, stats)};
+  const bool shortlisted = options.shortlist && model.has_shortlist();
+  const auto listed = [&](int sentence) {
+    return shortlist_tokens(model, sources.tokens.data() + sources.starts[sentence],
+                            sources.starts[sentence + 1] - sources.starts[sentence]);
+  };
+  if (speculates) {
+    if (!model.has_shortlist()) return {speculate(model, sub, runner, full, full, limits[0], options, stats)};
+    const OutputLayer own(model, listed(0));
+    return {speculate(model, sub, runner, shortlisted ? own : full, own, limits[0], options, stats)};
+  }
+  const ShortlistedBatch lists(model, shortlisted ? sources.sentences() : 0, listed);
 
   Search step(model, options);
-  KVCache cache(runner.decoder_layers(), model.width);
+  KVCache cache(runner.decoder_layers(), model.heads, model.width / model.heads);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
   for (int i = 0; i < sources.sentences(); ++i)
-    alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
+    alive.push_back({i, limits[i], shortlisted ? &lists.of(i) : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
+  std::vector<bool> taken;
   for (int length = 1; !alive.empty(); ++length) {
     rows.clear();
     for (SentenceSearch& s : alive)
-      for (Hypothesis& h : s.active) {
-        h.slots.push_back(static_cast<int32_t>(rows.size()));
+      for (Hypothesis& h : s.active)
         rows.push_back({h.tokens.empty() ? BOS : h.tokens.back(), s.sentence, &h.slots});
-      }
     const int count = static_cast<int>(rows.size());
-    cache.make_room(length - 1, count);
+    cache.make_room(length - 1, static_cast<int>(alive.size()) * options.beam);
+    choose_slots(alive, length - 1, cache.slots(length - 1), taken);
     runner.states(count);
     runner.decode(rows, cache, 0, runner.decoder_layers());
-    const float* all = shortlisted ? nullptr : runner.logits(full, count);
-    const size_t stride = full.stride();
+    std::vector<const OutputLayer*> of_rows;
+    for (const SentenceSearch& s : alive) of_rows.insert(of_rows.end(), s.active.size(), s.outputs);
+    const bool own = !of_rows[0]->columns().empty();
+    const std::vector<const float*>* each = own ? &runner.logits(lists.all(), of_rows) : nullptr;
+    const float* all = own ? nullptr : runner.logits(*of_rows[0], count);
     std::vector<SentenceSearch> still;
     int row = 0;
     for (SentenceSearch& s : alive) {
-      const int own = static_cast<int>(s.active.size());
-      const float* logits = shortlisted ? runner.logits(*s.outputs, own, row) : all + row * stride;
-      row += own;
+      const float* logits = own ? (*each)[row] : all + row * s.outputs->stride();
+      row += static_cast<int>(s.active.size());
       if (step.extend(s, logits, s.outputs->stride(), length))
         found[s.sentence] = std::move(s.finished);
       else

@@ -38,6 +38,7 @@ struct TextRequest {
   double budget = 0;        // seconds per sentence; 0: none
   int max_length = 0;       // 0: twice the source and 10 more
   bool cut_long = false;
+  bool needs_shortlist = false;  // refuse a file without one; else `search.shortlist` is for those that have one
   Options search;
 };
 
@@ -53,7 +54,10 @@ class TextModel {
   explicit TextModel(const Model& model);
 
   const std::vector<MenuEntry>& menu() const { return menu_; }
-  bool ready(const MenuEntry& entry) const { return model_.has_layers(entry.sub.encoder, entry.sub.decoder); }
+  // With the shortlist: what a depth translates does not depend on how much of the file is there.
+  bool ready(const MenuEntry& entry) const {
+    return !model_.awaits_shortlist() && model_.has_layers(entry.sub.encoder, entry.sub.decoder);
+  }
 
   // Whether a text is short enough for the model; longer ones are better divided.
   bool fits(std::string_view text, const std::string& pair);

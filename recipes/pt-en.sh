@@ -60,7 +60,7 @@ $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --qua
 paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
 cat "$work/core.tsv" "$work/phrases.tsv" > "$work/shortlist.tsv"
 cut -f1 "$work/shortlist.tsv" > "$work/shortlist.pt" && cut -f2 "$work/shortlist.tsv" > "$work/shortlist.en"
-$anydepth shortlist "$work/pt-en" --source "$work/shortlist.pt" --target "$work/shortlist.en" --per-token 100 --always 500
+$anydepth shortlist "$work/pt-en" --source "$work/shortlist.pt" --target "$work/shortlist.en"
 rm -rf models/pt-en && cp -r "$work/pt-en" models/pt-en && rm models/pt-en/export.json
 
 # 5. Every depth measured, on a test set of your own.

@@ -39,7 +39,8 @@ const char HELP[] =
     "  --length-penalty X   GNMT length penalty              [default: 0.6]\n"
     "  --max-length N       longest output in subwords       [default: twice the source]\n"
     "  --cut-long           cut lines that are too long instead of refusing them\n"
-    "  --shortlist          restrict the output layer to the lexical shortlist of the file: faster\n"
+    "  --no-shortlist       compute the whole vocabulary, also where the file has a lexical shortlist\n"
+    "  --shortlist          refuse a file that has none\n"
     "  --threads N          [default: all cores]\n"
     "  --list               print the depths of the file, and stop\n"
     "  --version, --help\n";
@@ -124,7 +125,10 @@ Arguments read_arguments(int count, char** given) {
       r.cut_long = 1;
     } else if (flag == "--shortlist") {
       alone();
-      r.shortlist = 1;
+      r.shortlist = ANYDEPTH_SHORTLIST_ON;
+    } else if (flag == "--no-shortlist") {
+      alone();
+      r.shortlist = ANYDEPTH_SHORTLIST_OFF;
     } else if (flag == "--list") {
       alone();
       found.list = true;

@@ -32,7 +32,7 @@ def load(
     threads: int | None = None,
     quantize: str | None = None,
     speculate: bool = False,
-    shortlist: bool = False,
+    shortlist: bool | None = None,
 ) -> "Translator | Classifier":
     """Whichever the folder holds: a Translator or a Classifier; by default the bundled model, Portuguese to English.
 

@@ -9,9 +9,13 @@ from conftest import toy_pairs
 import anydepth
 from anydepth.artifact.model import load_model
 from anydepth.data import Tokenizer
+from anydepth.engines.native import NativeModel
 from anydepth.engines.shortlist import NAME, Shortlist, build_shortlist
 from anydepth.errors import UserError
+from anydepth.export.runtime import export_runtime
+from anydepth.export.sample import SampleText
 from anydepth.infer.translator import on_engine
+from anydepth.serve.workers import ModelSource
 
 PAIRS = toy_pairs(3000, seed=31)
 TEXTS = [source for source, _ in toy_pairs(60, seed=77)]
@@ -49,7 +53,7 @@ def test_what_was_held_out_is_covered(listed):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_engines_find_the_same_among_fewer(listed, engine, beam):
     translator, made, _ = listed
-    whole, fewer = on_engine(translator, engine, 1), on_engine(translator, engine, 1, shortlist=True)
+    whole, fewer = (on_engine(translator, engine, 1, shortlist=listed) for listed in (False, True))
     expected, found = (one.hypotheses(TEXTS, beam=beam, batch_size=1) for one in (whole, fewer))
     assert sum(a[0].text == b[0].text for a, b in zip(expected, found, strict=True)) >= len(TEXTS) - 3
     for text, hypotheses in zip(TEXTS, found, strict=True):
@@ -57,14 +61,50 @@ def test_engines_find_the_same_among_fewer(listed, engine, beam):
         assert all(token in allowed for one in hypotheses for token in one.tokens)
 
 
-def test_a_sentence_has_its_own_list_whatever_else_is_in_its_batch(listed):
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_sentence_has_its_own_list_whatever_else_is_in_its_batch(listed, beam):
     native = on_engine(listed[0], "native", 1, shortlist=True)
-    assert native.hypotheses(TEXTS, batch_size=1, beam=2) == native.hypotheses(TEXTS, batch_size=60, beam=2)
+    assert native.hypotheses(TEXTS, batch_size=1, beam=beam) == native.hypotheses(TEXTS, batch_size=60, beam=beam)
+
+
+@pytest.fixture(scope="module")
+def copying(toy_run, tmp_path_factory):
+    """A model whose shortlists are the source's own subwords: it is seen whether it is used."""
+    folder = shutil.copytree(toy_run / "model", tmp_path_factory.mktemp("copying") / "model")
+    vocabulary = load_model(folder).tokenizer.vocabulary_size
+    nothing = np.empty(0, np.int32)
+    Shortlist(nothing, np.zeros(vocabulary + 1, np.int32), nothing).save(folder)
+    return folder
+
+
+def test_it_is_used_where_the_model_has_one_unless_it_is_switched_off(copying, toy_run, tmp_path):
+    whole = anydepth.load(toy_run, engine="native").translate(TEXTS)
+    fewer = anydepth.load(copying, shortlist=True).translate(TEXTS)
+    assert fewer != whole
+    assert anydepth.load(copying).translate(TEXTS) == fewer
+    assert anydepth.load(copying, engine="native").translate(TEXTS, batch_size=1) == fewer
+    assert anydepth.load(copying, shortlist=False).translate(TEXTS) == whole
+    assert ModelSource(copying, engine="auto").load(1).translate(TEXTS) == fewer
+    translator = anydepth.load(copying, engine="torch")
+    assert on_engine(translator, "ctranslate2").translate(TEXTS) == on_engine(
+        translator, "ctranslate2", shortlist=False
+    ).translate(TEXTS)
+
+    sample = SampleText(TEXTS, None, "these", True)
+    for shortlist, expected in ((True, fewer), (False, whole)):
+        file = tmp_path / f"{shortlist}.anydepth"
+        export_runtime(translator, file, sample, 1, shortlist=shortlist)
+        assert anydepth.load(file).translate(TEXTS) == expected
+        native = NativeModel(file)
+        assert native.has_shortlist is shortlist
+        assert native.translate(TEXTS, translator.menu.default.name) == expected
 
 
 def test_drafts_from_the_list_leave_the_output_as_it_is(listed):
     translator, _, _ = listed
-    plain, drafting = on_engine(translator, "native", 1), on_engine(translator, "native", 1, speculate=True)
+    plain, drafting = (
+        on_engine(translator, "native", 1, speculate=drafts, shortlist=False) for drafts in (False, True)
+    )
     assert drafting.hypotheses(TEXTS, batch_size=1) == plain.hypotheses(TEXTS, batch_size=1)
     both = on_engine(translator, "native", 1, speculate=True, shortlist=True)
     listed_only = on_engine(translator, "native", 1, shortlist=True)

@@ -12,6 +12,7 @@ from conftest import load_weights, run_recipe, toy_pairs
 import anydepth
 from anydepth.artifact import model as artifact
 from anydepth.artifact import saving
+from anydepth.artifact.model import load_model
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
@@ -157,7 +158,7 @@ def test_info_counts_their_parameters(toy_run, tmp_path):
 def test_parameters_are_counted_without_reading_the_weights(toy_run, tmp_path):
     for number, options in enumerate([{}, *OPTIONS]):
         saved(toy_run, tmp_path / str(number), **options)
-        loaded = artifact.load_model(tmp_path / str(number), defer=True)
+        loaded = load_model(tmp_path / str(number), defer=True)
         for entry in loaded.menu:
             expected = sum(one.numel() for one in loaded.model.used_parameters(entry.subnetwork))
             assert loaded.parameters(entry.name) == expected

@@ -74,7 +74,7 @@ class Options(TypedDict, total=False):
     length_penalty: float
     max_length: int | None
     cut_long: bool
-    shortlist: bool
+    shortlist: bool | None
     timeout: float | None
 
 
@@ -216,7 +216,7 @@ class Translator:
         length_penalty: float = 0.6,
         max_length: int | None = None,
         cut_long: bool = False,
-        shortlist: bool = False,
+        shortlist: bool | None = None,
         timeout: float | None = None,
     ) -> "list[list[Hypothesis]]":
         """The `nbest` best translations of each text, in order, best first.
@@ -230,7 +230,7 @@ class Translator:
             length_penalty: GNMT's, used with a beam.
             max_length: Longest output in subwords; by default twice the source and 10 more.
             cut_long: Cut texts that are too long instead of refusing them.
-            shortlist: Search among the lexical shortlist of the file: faster.
+            shortlist: Search among the lexical shortlist of the file: faster. By default if the file has one.
             timeout: Seconds after which a StoppedError is raised.
         """
         given = [_encoded(number, text) for number, text in enumerate(_several(texts), 1)]

@@ -65,6 +65,10 @@ def export(
     pair: Annotated[
         str | None, typer.Option(help="Language pair, such as en-fr, of a multilingual model.", show_default=False)
     ] = None,
+    shortlist: Annotated[
+        bool,
+        typer.Option(help="With --to runtime and web: take the model's lexical shortlist along, which is then used."),
+    ] = True,
     threads: Threads = None,
 ) -> None:
     """Export one depth to CTranslate2, ONNX or anydepth, or all depths to one file, and check the result.
@@ -98,8 +102,10 @@ def export(
         if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
             raise UserError("a file for the runtime has every depth and pair in int8: leave out depth, pair, quantize")
         sample = find_sample(translator.choices[0], model or bundled_model(), source)
-        _export_whole(translator, to, out, sample, threads or cores())
+        _export_whole(translator, to, out, sample, threads or cores(), shortlist)
         return
+    if not shortlist:
+        raise UserError("--no-shortlist is for --to runtime and web: leave it out")
     if pair is not None:
         found = next((one for one in translator.pairs if one.name == pair), None)
         if found is None:
@@ -160,14 +166,16 @@ def tell_labels(found: "LabelComparison", origin: str, of_several: bool = False)
         print(f"accuracy: {before:.2f} before, {after:.2f} exported ({after - before:+.2f})")
 
 
-def _export_whole(translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int) -> None:
+def _export_whole(
+    translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int, shortlist: bool
+) -> None:
     """Every depth in one file, alone or with the page that runs it."""
     from anydepth.export.runtime import export_runtime
     from anydepth.export.web import export_web
 
     write = export_web if to == "web" else export_runtime
     with stderr.status(f"writing {out}, then translating with it and with the native engine"):
-        count = write(translator, out, sample, threads)
+        count = write(translator, out, sample, threads, shortlist=shortlist)
     print(f"same tokens at each of {len(translator.menu)} depths: {count:,} of {count:,} ({sample.origin})")
     if to == "web":
         size = sum(path.stat().st_size for path in out.iterdir())

@@ -88,10 +88,12 @@ Speculate = Annotated[
     ),
 ]
 UseShortlist = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--shortlist",
-        help="Restrict the output layer to the lexical shortlist made by `anydepth shortlist`. Faster.",
+        "--shortlist/--no-shortlist",
+        help="Restrict the output layer to the lexical shortlist made by `anydepth shortlist`. Faster.  [default: on "
+        "the native engine, where the model has one]",
+        show_default=False,
     ),
 ]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median is reported.")]

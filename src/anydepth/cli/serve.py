@@ -28,7 +28,7 @@ def serve(
     engine: EngineOption = "auto",
     quantize: Quantize = None,
     speculate: Speculate = False,
-    shortlist: UseShortlist = False,
+    shortlist: UseShortlist = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Batches run in parallel, each on one core.")] = 1,
     depth: Annotated[
         str | None,

@@ -87,7 +87,7 @@ def translate(
     engine: EngineOption = "auto",
     quantize: Quantize = None,
     speculate: Speculate = False,
-    shortlist: UseShortlist = False,
+    shortlist: UseShortlist = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

@@ -23,7 +23,7 @@ class EngineOptions:
     threads: int | None = None
     quantize: str | None = None  # compute type
     speculate: bool = False  # the first layers draft, all of them verify
-    shortlist: bool = False  # search among the outputs of the model's lexical shortlist
+    shortlist: bool | None = None  # search among the model's lexical shortlist; None: on native, if it has one
     batch_size: int = 1  # sentences that will run at once, for `auto`
 
 
@@ -96,7 +96,7 @@ def _native(loaded: LoadedModel, options: EngineOptions) -> NativeEngine:
         loaded.menu,
         options.threads or cores(),
         speculate=options.speculate,
-        search_shortlist=options.shortlist,
+        search_shortlist=native.has_shortlist if options.shortlist is None else options.shortlist,
     )
 
 
@@ -151,7 +151,7 @@ def _converts(loaded: LoadedModel) -> bool:
     return True
 
 
-def refuse_translation_options(quantize: str | None, speculate: bool, shortlist: bool) -> None:
+def refuse_translation_options(quantize: str | None, speculate: bool, shortlist: bool | None) -> None:
     """Of a model that classifies."""
     if quantize is not None or speculate or shortlist:
         raise UserError("this model classifies texts: quantize, speculate and shortlist are for translation")

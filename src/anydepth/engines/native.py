@@ -118,8 +118,8 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; a batch that is classified is
-    divided among the threads. `Engine` and `ClassifierEngine` in one."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share a
+    batch alone, and one that is classified. `Engine` and `ClassifierEngine` in one."""
 
     name, compute_type = "native", "int8"
 
@@ -139,6 +139,7 @@ class NativeEngine:
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
         self._looking_up = Lock()
+        native.set_threads(threads)
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
@@ -233,6 +234,10 @@ class NativeModel:
     @property
     def has_shortlist(self) -> bool:
         return bool(self._core.anydepth_has_shortlist(self._model))
+
+    def set_threads(self, threads: int) -> None:
+        """Threads that share the work of a search, if no other runs. The results are the same to the bit."""
+        self._check(self._core.anydepth_set_threads(self._model, threads))
 
     @property
     def classes(self) -> int:
@@ -419,6 +424,7 @@ def _declare(core: ctypes.CDLL) -> None:
         ("free", None, (model,)),
         ("memory", ctypes.c_uint64, (model,)),
         ("has_shortlist", ctypes.c_int, (model,)),
+        ("set_threads", ctypes.c_int, (model, ctypes.c_int32)),
         ("set_shortlist", ctypes.c_int, (model, _i32, size, _i32, _i32)),
         (
             "search",

@@ -1,8 +1,9 @@
 """A lexical shortlist: the output layer computes only the subwords that a source may lead to.
 
-For each subword of the source these are itself, as names are copied, and the most probable subwords of the target by a
-word alignment model (IBM Model 1, Brown et al. 1993) of the training corpus; and for any source the most frequent ones,
-single characters and bytes. It is `shortlist.safetensors` in the model folder; CTranslate2 has the same as its vmap.
+For each subword of the source these are itself, as names are copied, and the subwords of the target that a word
+alignment model (IBM Model 1, Brown et al. 1993) of the training corpus gives it with at least some probability; and for
+any source the most frequent ones and those that words are spelt with. It is `shortlist.safetensors` in the model
+folder; CTranslate2 has the same as its vmap.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,10 +24,9 @@ from anydepth.tensors import write_tensors
 NAME = "shortlist.safetensors"
 VMAP = "vmap.txt"  # in a folder of CTranslate2
 Ints = NDArray[np.int32]
-ROUNDS = 4  # of expectation maximisation
-MOST_LINKS = (
-    20_000_000  # pairs of a source and a target subword in one sentence: of more text every second is taken, ...
-)
+ROUNDS = 3  # of expectation maximisation
+# Pairs of a source and a target subword in one sentence: of more text every second sentence is taken, and so on.
+MOST_LINKS, CHUNK = 250_000_000, 4_000_000
 HELD_OUT, EVERY = 1000, 20  # pairs, one of so many, to say how much is covered
 
 
@@ -105,16 +105,28 @@ class Coverage:
 
 
 def build_shortlist(
-    loaded: LoadedModel, pairs: Iterable[tuple[str, str]], per_token: int = 50, always: int = 200
+    loaded: LoadedModel,
+    pairs: Iterable[tuple[str, str]],
+    per_token: int = 500,
+    always: int = 400,
+    threshold: float = 0.001,
 ) -> tuple[Shortlist, Coverage]:
-    """Of a corpus, and how well it covers pairs spread over it, which it was not made of."""
+    """Of a corpus, and how well it covers pairs spread over it, which it was not made of.
+
+    A source subword has at most `per_token` target subwords, those whose expected number of alignments for each
+    sentence with the source subword is at least `threshold`; `always` frequent ones are on every list.
+    """
     vocabulary = loaded.tokenizer.vocabulary_size
     held_out: list[tuple[list[int], list[int]]] = []
-    links, counts = _links(_but_some(_encoded(loaded, pairs), held_out), vocabulary)
-    if links is None:
+    corpus = _Corpus(vocabulary)
+    for source, target in _but_some(_encoded(loaded, pairs), held_out):
+        corpus.add(source, target)
+    if not corpus.pairs:
         raise UserError("the corpus has no pair of sentences to learn from")
-    keys, shares = _model_1(*links, vocabulary)
-    made = Shortlist(_always(loaded.tokenizer, counts, always), *_strongest(keys, shares, vocabulary, per_token))
+    frequent = _always(loaded.tokenizer, corpus.targets, always)
+    keys, shares = corpus.align(frequent)
+    kept = shares >= threshold
+    made = Shortlist(frequent, *_strongest(keys[kept], shares[kept], vocabulary, per_token))
     return made, _coverage(made, held_out)
 
 
@@ -139,46 +151,69 @@ def _but_some(
             yield pair
 
 
-def _links(
-    encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int
-) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]] | None, NDArray[np.int64]]:
-    """For each pair of subwords in a sentence its key, source x vocabulary + target, and the number of the target
-    position; and how often each target subword occurs."""
-    pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    total, every = 0, 1
-    for number, (source, target) in enumerate(encoded):
-        if number % every:
-            continue
-        pairs.append((np.unique(source).astype(np.int64), np.array(target, np.int64)))
-        total += len(pairs[-1][0]) * len(target)
-        if total > MOST_LINKS:  # go on with half of them, so that all of the corpus counts alike
-            pairs, every = pairs[::2], 2 * every
-            total = sum(len(of_source) * len(of_target) for of_source, of_target in pairs)
-    if not pairs:
-        return None, np.zeros(vocabulary, np.int64)
-    starts = np.cumsum([0, *(len(target) for _, target in pairs)])
-    keys = [(source[:, None] * vocabulary + target[None, :]).ravel() for source, target in pairs]
-    positions = [
-        np.tile(np.arange(start, start + len(target)), len(source))
-        for start, (source, target) in zip(starts, pairs, strict=False)
-    ]
-    counts = np.bincount(np.concatenate([target for _, target in pairs]), minlength=vocabulary)
-    return (np.concatenate(keys), np.concatenate(positions)), counts
+class _Corpus:
+    """Sentence pairs to learn from: at most MOST_LINKS pairs of their subwords."""
 
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.pairs: list[tuple[Ints, Ints]] = []  # distinct subwords of the source; those of the target
+        self._links, self._every, self._seen = 0, 1, 0
 
-def _model_1(
-    keys: NDArray[np.int64], positions: NDArray[np.int64], vocabulary: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The probability of each target subword given a source subword, of all that occur together."""
-    distinct, index = np.unique(keys, return_inverse=True)
-    sources = distinct // vocabulary
-    shares = np.ones(len(distinct))
-    for _ in range(ROUNDS):
-        expected = shares[index]
-        expected /= np.bincount(positions, expected)[positions]
-        counts = np.bincount(index, expected).astype(np.float64)
-        shares = counts / np.bincount(sources, counts, minlength=vocabulary)[sources]
-    return distinct, shares
+    def add(self, source: list[int], target: list[int]) -> None:
+        self._seen += 1
+        if self._seen % self._every:
+            return
+        self.pairs.append((np.unique(source).astype(np.int32), np.array(target, np.int32)))
+        self._links += len(self.pairs[-1][0]) * len(target)
+        if self._links > MOST_LINKS:  # go on with half of them, so that all of the corpus counts alike
+            self.pairs, self._every = self.pairs[1::2], 2 * self._every
+            self._links = sum(len(source) * len(target) for source, target in self.pairs)
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """How often each target subword occurs."""
+        return np.bincount(np.concatenate([target for _, target in self.pairs]), minlength=self.vocabulary)
+
+    def align(self, known: Ints) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """IBM Model 1: of each source and target subword that occur together, source x vocabulary + target, the
+        expected number of alignments for each sentence with the source subword. Without `known` targets."""
+        wanted = np.ones(self.vocabulary, bool)
+        wanted[known] = False
+        chunks, owns = [], []
+        for keys, positions in self._chunks(wanted):
+            own, inverse = np.unique(keys, return_inverse=True)
+            owns.append(own)
+            chunks.append((inverse.astype(np.int32), positions))
+        distinct = np.unique(np.concatenate(owns)) if owns else np.empty(0, np.int64)
+        for number, (inverse, positions) in enumerate(chunks):  # its links by their places in `distinct`
+            chunks[number] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[inverse], positions)
+        sources = (distinct // self.vocabulary).astype(np.int32)
+        shares = counts = np.ones(len(distinct))
+        for _ in range(ROUNDS):
+            counts = np.zeros(len(distinct))
+            for number, positions in chunks:
+                expected = shares[number]
+                expected /= np.bincount(positions, expected)[positions]
+                counts += np.bincount(number, expected, minlength=len(distinct))
+            shares = counts / np.bincount(sources, counts, minlength=self.vocabulary)[sources]
+        sentences = np.bincount(np.concatenate([source for source, _ in self.pairs]), minlength=self.vocabulary)
+        return distinct, counts / sentences[sources]
+
+    def _chunks(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.int64], Ints]]:
+        """Of some pairs their links, source x vocabulary + target, and the number of the target's position."""
+        keys: list[NDArray[np.int64]] = []
+        positions: list[Ints] = []
+        links = first = 0
+        for source, target in self.pairs:
+            own = target[wanted[target]]
+            keys.append((source.astype(np.int64)[:, None] * self.vocabulary + own).ravel())
+            positions.append(np.tile(np.arange(first, first + len(own), dtype=np.int32), len(source)))
+            links, first = links + len(keys[-1]), first + len(own)
+            if links >= CHUNK:
+                yield np.concatenate(keys), np.concatenate(positions)
+                keys, positions, links, first = [], [], 0, 0
+        if links:
+            yield np.concatenate(keys), np.concatenate(positions)
 
 
 def _strongest(keys: NDArray[np.int64], shares: NDArray[np.float64], vocabulary: int, most: int) -> tuple[Ints, Ints]:
@@ -193,11 +228,11 @@ def _strongest(keys: NDArray[np.int64], shares: NDArray[np.float64], vocabulary:
 
 
 def _always(tokenizer: Tokenizer, counts: NDArray[np.int64], most: int) -> Ints:
-    """The most frequent ones, and what any word can be spelt with."""
+    """The most frequent ones, and the characters and bytes that words of the corpus are spelt with."""
     frequent = np.argsort(-counts, kind="stable")[:most]
     pieces = tokenizer.pieces(range(tokenizer.vocabulary_size))
     spelling = [i for i, piece in enumerate(pieces) if len(piece) == 1 or (piece.startswith("<0x") and len(piece) == 6)]
-    found = {Tokenizer.EOS, *frequent.tolist(), *(i for i in spelling if counts[i] > 0 or len(pieces[i]) > 1)}
+    found = {Tokenizer.EOS, *frequent.tolist(), *(i for i in spelling if counts[i] > 0)}
     return np.array(sorted(i for i in found if i >= Tokenizer.EOS), np.int32)
 
 

@@ -23,19 +23,24 @@ class BenchRow:
 
 
 def load_engines(translator: Translator, threads: int) -> tuple[dict[str, Translator], list[str]]:
-    """The model on every engine that is installed, in its fastest compute type; and why others are missing."""
+    """The model on every engine that is installed, in its fastest compute type; and why others are missing.
+
+    They compute the whole vocabulary, so that engines compare; the shortlist of a model is a column of its own.
+    """
     engines, missing = {"torch": on_engine(translator, "torch")}, []
     if find_spec("ctranslate2") is None:
         missing.append("ctranslate2: pip install 'anydepth[ctranslate2]'")
     else:
         engines["ctranslate2 int8"] = on_engine(translator, "ctranslate2", threads, "int8")
     try:
-        native = on_engine(translator, "native", threads)
+        native = on_engine(translator, "native", threads, shortlist=False)
         engines["native"] = native
         engine = native.engine
         assert isinstance(engine, NativeEngine)
         if any(engine.draft_layers(entry.subnetwork) for entry in translator.menu):
-            engines["native, drafts"] = on_engine(translator, "native", threads, speculate=True)
+            engines["native, drafts"] = on_engine(translator, "native", threads, speculate=True, shortlist=False)
+        if engine.native.has_shortlist:
+            engines["native, shortlist"] = on_engine(translator, "native", threads, shortlist=True)
     except UserError as error:
         missing.append(f"native: {error}")
     slow = why_not_native(translator.loaded)

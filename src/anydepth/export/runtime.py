@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anydepth import __version__
 from anydepth.artifact.folder import WORD_DEPTHS
-from anydepth.artifact.model_file import SUFFIX, is_model_file
+from anydepth.artifact.model_file import SUFFIX, Kind, is_model_file
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import assemble, packed
@@ -24,11 +24,13 @@ from anydepth.infer.translator import Translator, on_engine
 CHECKED = 100  # sentences at every depth
 
 
-def export_runtime(translator: Translator, out: Path, sample: SampleText, threads: int) -> int:
+def export_runtime(
+    translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True
+) -> int:
     """Write the file and return how many sentences were compared at each depth; if any differs, nothing is kept."""
     check_file(out)
-    native = on_engine(translator, "native", threads)
-    data = build_runtime_file(translator)
+    native = on_engine(translator, "native", threads, shortlist=None if shortlist else False)
+    data = build_runtime_file(translator, shortlist=shortlist)
     temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
     try:
         write_atomically(temporary, data)
@@ -40,8 +42,9 @@ def export_runtime(translator: Translator, out: Path, sample: SampleText, thread
     return len(texts)
 
 
-def build_runtime_file(translator: Translator) -> bytes:
-    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, a shortlist.
+def build_runtime_file(translator: Translator, *, shortlist: bool = True) -> bytes:
+    """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, and the model's
+    shortlist, unless it is to be left out.
 
     With the packed form that a model folder keeps, this needs no PyTorch.
     """
@@ -64,8 +67,12 @@ def build_runtime_file(translator: Translator) -> bytes:
         for pair in loaded.pairs
     ]
     if kept is not None:
-        return assemble(*kept, header, tokenizer, word_depths, tags)
-    return packed(loaded.model, header, tokenizer, Shortlist.find(loaded), word_depths, tags)
+        core, weights = kept
+        if not shortlist:
+            weights = [section for section in weights if section.kind != Kind.SHORTLIST]
+        return assemble(core, weights, header, tokenizer, word_depths, tags)
+    found = Shortlist.find(loaded) if shortlist else None
+    return packed(loaded.model, header, tokenizer, found, word_depths, tags)
 
 
 def _check_same(native: Translator, exported: Translator, texts: list[str]) -> None:

@@ -69,7 +69,7 @@ class Translator(TextModel):
         threads: int | None = None,
         quantize: str | None = None,
         speculate: bool = False,
-        shortlist: bool = False,
+        shortlist: bool | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
         batch_size: int = 1,
@@ -86,7 +86,8 @@ class Translator(TextModel):
             quantize: The compute type of CTranslate2, such as "int8".
             speculate: On the native engine, the shallowest depth drafts and the asked one verifies: the same output,
                 sooner, for texts that are translated one at a time (batch_size=1).
-            shortlist: Search among the outputs of the model's lexical shortlist: faster.
+            shortlist: Search among the outputs of the model's lexical shortlist, which is faster. By default where the
+                model has one, on the native engine.
             source_language: Of a model that has several, the one to translate from.
             target_language: Of a model that has several, the one to translate to.
             batch_size: How many texts will usually be translated together, by which "auto" chooses.
@@ -324,7 +325,7 @@ def on_engine(
     quantize: str | None = None,
     *,
     speculate: bool = False,
-    shortlist: bool = False,
+    shortlist: bool | None = None,
     batch_size: int = 1,
 ) -> Translator:
     """The same model run by the engine of this name; see `EngineOptions`."""

@@ -34,7 +34,7 @@ class ModelSource:
     engine: str = "torch"
     quantization: str | None = None
     speculate: bool = False
-    shortlist: bool = False
+    shortlist: bool | None = None
 
     def load(self, workers: int) -> ServedModel:
         loaded = load_model(self.folder, self.device, defer=self.engine in DEFERRED)
