@@ -10,7 +10,6 @@ from conftest import anydepth as command
 from conftest import load_weights, run_recipe, toy_pairs
 
 import anydepth
-from anydepth.artifact import model as artifact
 from anydepth.artifact import saving
 from anydepth.artifact.model import load_model
 from anydepth.config import ModelConfig
