@@ -13,7 +13,7 @@ from labelled_texts import toy_texts
 from without_imports import run_without_torch
 
 import anydepth as api
-from anydepth.artifact.model_file import ModelFile, Section, build_model_file
+from anydepth.artifact.model_file import FileSection, ModelFile, build_model_file
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import Classified, ClassifierDepths, ExitRule
@@ -268,7 +268,7 @@ def with_core(data: bytes, folder: Path, **changes: object) -> bytes:
     """The file with other values in its header; None takes one out."""
     (folder / "file").write_bytes(data)
     file = ModelFile.open(folder / "file")
-    sections = [Section(one.kind, one.index, data[one.offset : one.offset + one.size]) for one in file.places]
+    sections = [FileSection(one.kind, one.index, data[one.offset : one.offset + one.size]) for one in file.places]
     core = {key: value for key, value in {**file.header["core"], **changes}.items() if value is not None}
     return build_model_file({**file.header, "core": core}, sections, struct.unpack_from("<I", data, 8)[0])
 
