@@ -79,7 +79,7 @@ def export(
     from anydepth.device import cores
     from anydepth.errors import UserError
     from anydepth.export.export import ExportRequest
-    from anydepth.export.export import export as carry_out
+    from anydepth.export.export import export as run_export
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
 
@@ -120,8 +120,8 @@ def export(
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
     request = ExportRequest(translator, chosen, quantize, threads or cores(), default_depth)
     with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
-        result = carry_out(request, to, out, sample)
-    _tell(result, quantize, of_several=chosen == "all")
+        result = run_export(request, to, out, sample)
+    _print_check(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -146,19 +146,19 @@ def _export_classifier(
             raise UserError("the file has every depth in int8: leave out depth and quantize")
         with stderr.status(f"writing {out}, then classifying with it and with the native engine"):
             found = export_file(classifier, out, sample, threads)
-        tell_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
+        print_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
         size, hint = out.stat().st_size, f"run it with `anydepth classify {out}` or `anydepth serve {out}`"
     else:
         chosen = classifier.menu.default.name if depth is None else classifier.check(depth)
         with stderr.status(f"exporting {chosen} to {to}, then classifying {len(sample.sources):,} texts with both"):
             one = export_classifier(ClassifierExport(classifier, chosen, quantize, threads), to, out, sample)
-        tell_labels(one, sample.origin)
+        print_labels(one, sample.origin)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         hint = "its README.md says how to run it"
     stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
 
 
-def tell_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
+def print_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
     at = f" at {found.depth}, the worst" if of_several else ""
     print(f"same labels{at}: {found.same:,} of {found.texts:,} ({origin})")
     if found.accuracy is not None:
@@ -185,7 +185,7 @@ def _export_whole(
     stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
 
 
-def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:
+def _print_check(result: "ExportCheck", quantize: str, of_several: bool) -> None:
     count, origin = len(result.sample.sources), result.sample.origin
     at = f" at {result.depth}, the worst" if of_several else ""
     print(f"same tokens{at}: {result.same:,} of {count:,} ({origin})")
