@@ -8,6 +8,7 @@ namespace anydepth {
 namespace {
 
 constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
+constexpr int HIDDEN_ROWS = 96;  // of the feed-forward layer at once: their hidden states stay in the second cache
 constexpr int ROWS_OF_THREAD = 8;  // from so many on, threads share rows of a product; below, its outputs
 constexpr float CLOSE = 0.02f;   // to the best logit, of the range of all: a few times the error of int8; these are
                                  // computed again in float
@@ -118,14 +119,20 @@ void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t s
 
 void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
-  float* hidden = hidden_.get(x.count, wide);
+  const int most = HIDDEN_ROWS * (team_ == nullptr ? 1 : team_->size());
+  float* hidden = hidden_.get(std::min(x.count, most), wide);
   const bool relu = model_.activation == Activation::relu;
-  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
-          {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
-  if (!relu)
-    for (int r = 0; r < x.count; ++r)
-      kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
-  add_projection(l.down, hidden, wide, x, weight, post_norm(l.ffn_norm));
+  for (int from = 0; from < x.count; from += most) {
+    const Rows some{x.x + from * width_, std::min(most, x.count - from)};
+    project(l.up, layer_norm(pre_norm(l.ffn_norm), some.x, some.count), width_, some.count,
+            {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
+    if (!relu)
+      share(some.count, some.count * wide * 8, [&](int, int row, int last) {
+        for (; row < last; ++row)
+          kernels_.gelu(hidden + row * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
+      });
+    add_projection(l.down, hidden, wide, some, weight, post_norm(l.ffn_norm));
+  }
 }
 
 // Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs
