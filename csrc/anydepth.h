@@ -3,7 +3,7 @@
  * Functions that return an int return ANYDEPTH_OK or one of the negative codes; those that return a pointer return null
  * on an error. `anydepth_error` and `anydepth_error_code` then give the reason, per thread. All arguments are checked and
  * no exception escapes. Several threads may use a model at once, also while another one appends to it; only
- * `anydepth_set_shortlist` and `anydepth_free` need it alone. */
+ * `anydepth_set_shortlist`, `anydepth_set_threads` and `anydepth_free` need it alone. */
 #ifndef ANYDEPTH_H
 #define ANYDEPTH_H
 
@@ -51,6 +51,9 @@ ANYDEPTH_API anydepth_model* anydepth_load(const void* data, size_t size, const 
 ANYDEPTH_API anydepth_model* anydepth_begin(const char* kernels);
 ANYDEPTH_API int anydepth_append(anydepth_model* model, const void* data, size_t size);
 ANYDEPTH_API void anydepth_free(anydepth_model* model);
+/* Threads that share one call's work, with the caller's; 1 until it is set. A call has them if no other runs at that time.
+ * Outputs are the same to the bit. While no call runs. */
+ANYDEPTH_API int anydepth_set_threads(anydepth_model* model, int32_t threads);
 
 /* Asking. */
 
@@ -177,9 +180,8 @@ typedef struct {
 } anydepth_classify_options;
 /* Of each text the probability of each class, [sentences, classes], and how many layers each token ran, [tokens]. The
  * sub-network has no decoder layers, and the batch needs no limits. */
-ANYDEPTH_API int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub,
-                                   const anydepth_batch* batch, const anydepth_classify_options* options,
-                                   float* probabilities, int32_t* depths);
+ANYDEPTH_API int anydepth_classify(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
+                                   const anydepth_classify_options* options, float* probabilities, int32_t* depths);
 /* Counts of speculation since the model was opened: drafted and accepted tokens, passes, output tokens. */
 ANYDEPTH_API void anydepth_speculation(const anydepth_model* model, int64_t counts[4]);
 

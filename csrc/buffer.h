@@ -8,6 +8,9 @@
 #include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
+
+#include "mutex.h"
 
 namespace anydepth {
 
@@ -50,6 +53,63 @@ inline void* aligned_memory(uint64_t bytes) {
 }
 inline void free_aligned(void* memory) { ::operator delete(memory, std::align_val_t(LINE)); }
 
+// Memory of buffers that are gone, for those that come: fresh memory costs a page fault for every 4 KB.
+class SpareMemory {
+ public:
+  static SpareMemory& all() {  // never destroyed: threads may end after it
+    static SpareMemory* const one = new SpareMemory;
+    return *one;
+  }
+
+  // Of at least `bytes`, which become the size of it.
+  void* take(uint64_t& bytes) {
+#if !defined(__SANITIZE_ADDRESS__)
+    const Lock lock(mutex_);
+    size_t best = spares_.size();
+    for (size_t i = 0; i < spares_.size(); ++i)
+      if (spares_[i].bytes >= bytes && spares_[i].bytes / 2 <= bytes &&
+          (best == spares_.size() || spares_[i].bytes < spares_[best].bytes))
+        best = i;
+    if (best < spares_.size()) {
+      const Spare found = spares_[best];
+      spares_[best] = spares_.back();
+      spares_.pop_back();
+      kept_ -= found.bytes;
+      bytes = found.bytes;
+      return found.memory;
+    }
+#endif
+    return aligned_memory(bytes);
+  }
+
+  void give(void* memory, uint64_t bytes) {
+#if !defined(__SANITIZE_ADDRESS__)
+    if (bytes >= LEAST) {
+      const Lock lock(mutex_);
+      if (kept_ + bytes <= MOST && spares_.size() < spares_.capacity()) {
+        spares_.push_back({memory, bytes});
+        kept_ += bytes;
+        return;
+      }
+    }
+#endif
+    (void)bytes;
+    free_aligned(memory);
+  }
+
+ private:
+  static constexpr uint64_t LEAST = 32 << 10, MOST = 32 << 20;
+  struct Spare {
+    void* memory;
+    uint64_t bytes;
+  };
+  SpareMemory() { spares_.reserve(64); }
+
+  Mutex mutex_;
+  std::vector<Spare> spares_;
+  uint64_t kept_ = 0;
+};
+
 // A buffer that grows and is reused. What was in it is lost when it grows.
 template <class T>
 class Buffer {
@@ -60,16 +120,16 @@ class Buffer {
     swap(other);
     return *this;
   }
-  ~Buffer() { free_aligned(memory_); }
+  ~Buffer() { release(); }
 
   // Room for a * b * c values.
   T* get(uint64_t a, uint64_t b = 1, uint64_t c = 1) {
     const uint64_t count = checked_mul(checked_mul(a, b), c);
     if (count > size_) {
-      T* larger = static_cast<T*>(aligned_memory(checked_mul(count, sizeof(T))));
-      free_aligned(memory_);
-      memory_ = larger;
-      size_ = static_cast<size_t>(count);
+      uint64_t bytes = checked_mul(count, sizeof(T));
+      release();
+      memory_ = static_cast<T*>(SpareMemory::all().take(bytes));
+      size_ = static_cast<size_t>(bytes / sizeof(T));
     }
     return memory_;
   }
@@ -79,6 +139,11 @@ class Buffer {
   void swap(Buffer& other) {
     std::swap(memory_, other.memory_);
     std::swap(size_, other.size_);
+  }
+  void release() {
+    if (memory_ != nullptr) SpareMemory::all().give(memory_, uint64_t(size_) * sizeof(T));
+    memory_ = nullptr;
+    size_ = 0;
   }
   T* memory_ = nullptr;
   size_t size_ = 0;

@@ -18,8 +18,11 @@ using namespace anydepth;
 struct anydepth_model {
   std::unique_ptr<Model> model;
   SpeculationStats stats;
-  Mutex making, appending;
+  Mutex making, appending, sharing;
   std::unique_ptr<TextModel> text_model;
+  int calls = 0;               // that search now
+  std::unique_ptr<Team> team;  // of the call that has it, if there is one
+  bool team_in_use = false;
 
   // Made when it is first needed: a model may be used with token ids alone.
   TextModel& text() {
@@ -31,6 +34,32 @@ struct anydepth_model {
   }
 };
 
+namespace {
+
+// A call that searches. It has the model's threads if no other runs: many calls at once keep all cores busy anyway.
+class Call {
+ public:
+  explicit Call(anydepth_model& model) : model_(model) {
+    const Lock lock(model.sharing);
+    if (++model.calls > 1 || model.team_in_use || !model.team) return;
+    model.team_in_use = has_team_ = true;
+  }
+  ~Call() {
+    const Lock lock(model_.sharing);
+    --model_.calls;
+    if (has_team_) model_.team_in_use = false;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  Team* team() const { return has_team_ ? model_.team.get() : nullptr; }
+
+ private:
+  anydepth_model& model_;
+  bool has_team_ = false;
+};
+
+}  // namespace
+
 struct anydepth_translations {
   std::vector<std::vector<TextOutput>> texts;
 };
@@ -38,6 +67,7 @@ struct anydepth_translations {
 namespace {
 
 constexpr double LONGEST_TIME = 1e9;  // seconds
+constexpr int32_t MOST_THREADS = 256;
 
 struct Failure {
   int code = ANYDEPTH_OK;
@@ -282,6 +312,17 @@ int anydepth_append(anydepth_model* model, const void* data, size_t size) {
 
 void anydepth_free(anydepth_model* model) { delete model; }
 
+int anydepth_set_threads(anydepth_model* model, int32_t threads) {
+  return guarded([&] {
+    check(model != nullptr && threads >= 1 && threads <= MOST_THREADS, "there is no model, or the threads are too many");
+    const Lock lock(model->sharing);
+    check(model->calls == 0, "the model is in use");
+    model->team.reset();
+    if (threads > 1) model->team = std::make_unique<Team>(threads);
+    return ANYDEPTH_OK;
+  });
+}
+
 uint64_t anydepth_memory(const anydepth_model* model) { return model == nullptr ? 0 : model->model->memory(); }
 
 int anydepth_complete(const anydepth_model* model) { return model != nullptr && model->model->complete(); }
@@ -349,7 +390,9 @@ anydepth_translations* anydepth_translate(anydepth_model* model, const char* con
   guarded([&] {
     check(model != nullptr, "there is no model");
     check(count >= 0 && count <= 1 << 20 && (texts != nullptr || count == 0), "there are no texts, or too many");
-    const TextRequest wanted = checked(request);
+    TextRequest wanted = checked(request);
+    const Call call(*model);
+    wanted.search.team = call.team();
     std::vector<std::string_view> given;
     for (int32_t i = 0; i < count; ++i) {
       check(texts[i] != nullptr, "a text is null");
@@ -401,7 +444,9 @@ int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const
     const Model& m = checked_translator(model);
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
-    const Options wanted = checked(m, chosen, options);
+    Options wanted = checked(m, chosen, options);
+    const Call call(*model);
+    wanted.team = call.team();
     check(results != nullptr && results->tokens != nullptr && results->lengths != nullptr &&
               results->ended != nullptr && results->scores != nullptr,
           "there is no place for the results");
@@ -436,7 +481,7 @@ int anydepth_logits(const anydepth_model* model, const anydepth_subnetwork* sub,
     const StopConditions never;
     Runner runner(m, chosen, never);
     runner.encode(sources);
-    KVCache cache(runner.decoder_layers(), m.width);
+    KVCache cache(runner.decoder_layers(), m.heads, m.width / m.heads);
     const OutputLayer full(m);
     for (int from = 0; from < target_length; from += at_once) {
       const int count = std::min(at_once, target_length - from);
@@ -461,15 +506,17 @@ int32_t anydepth_classes(const anydepth_model* model) {
   return guarded([&] { return checked(model).classes; });
 }
 
-int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
+int anydepth_classify(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                       const anydepth_classify_options* options, float* probabilities, int32_t* depths) {
   return guarded([&] {
     const Model& m = checked(model);
     check(m.classes > 0, "the model translates: it has no classes");
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
-    const ClassifyOptions wanted = checked(m, chosen, options);
+    ClassifyOptions wanted = checked(m, chosen, options);
     check(probabilities != nullptr && depths != nullptr, "there is no place for the results");
+    const Call call(*model);
+    wanted.team = call.team();
     const Classified found = classify(m, chosen, sources, wanted);
     std::copy(found.probabilities.begin(), found.probabilities.end(), probabilities);
     std::copy(found.depths.begin(), found.depths.end(), depths);

@@ -58,7 +58,7 @@ struct QuantizedRows {
   const float* scales;
   const float* zero_points;
   const int32_t* sums;
-  int8_t* scratch;  // as large as the values, for kernels that interleave rows
+  int8_t* scratch;  // twice as large as the values, for kernels that interleave rows
 };
 
 enum class Epilogue { store, relu, add };  // after a product p: out = p, out = max(p, 0), or out += alpha * p
@@ -70,11 +70,18 @@ struct GemmOutput {
   float alpha = 1.0f;
 };
 
+// One after the other in memory: a call may be of some of the heads, if all pointers are to the first of those.
 struct AttentionShape {
   int positions, heads, e;  // e: the width of a head
 
   static constexpr int ROWS = 6;  // queries that are computed together
   size_t scores() const { return size_t(ROWS) * padded(positions); }  // floats of scratch
+};
+
+// Value i of a head at a position: first[head * head_stride + position * stride + i].
+struct Values {
+  const float* first;
+  size_t stride, head_stride;
 };
 
 struct Kernels {
@@ -87,12 +94,13 @@ struct Kernels {
   void (*gemm)(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target);
   // Keys [positions, heads * e] as `attend` reads them: [heads][padded(positions) / TILE][e][TILE].
   void (*transpose_keys)(const float* keys, size_t stride, int positions, int heads, int e, float* out);
-  // Attention of queries [queries, heads * e] over transposed keys and values [positions, heads * e].
-  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const float* values,
-                 size_t value_stride, const AttentionShape& shape, float* scores, float* out, size_t out_stride);
-  // Of one query over rows of the KV cache, one for each position: keys, then values.
-  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
-                        float* out);
+  // Attention of queries [queries, heads * e] over transposed keys, and values.
+  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
+                 const AttentionShape& shape, float* scores, float* out, size_t out_stride);
+  // Of one query over the KV cache. Each position has a pointer to its key of the first head; those of the others
+  // follow, TILE * e apart, and then the values. For the heads from `first` to before `last`.
+  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+                        int last, float* scores, float* out);
   float (*dot)(const float* a, const float* b, int n);
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
@@ -103,6 +111,7 @@ struct Kernels {
 
 const Kernels* plain_kernels();
 const Kernels* avx2_kernels();  // null if not compiled, or not supported here
+const Kernels* avx_vnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();

@@ -23,111 +23,37 @@
 namespace anydepth {
 namespace {
 
-struct V {
-  static constexpr int W = 8;
-  using F = __m256;
-  static inline F load(const float* p) { return _mm256_loadu_ps(p); }
-  static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
-  static inline F set(float x) { return _mm256_set1_ps(x); }
-  static inline F zero() { return _mm256_setzero_ps(); }
-  static inline F add(F a, F b) { return _mm256_add_ps(a, b); }
-  static inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
-  static inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
-  static inline F div(F a, F b) { return _mm256_div_ps(a, b); }
-  static inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-  static inline F max(F a, F b) { return _mm256_max_ps(b, a); }  // NaN: the first
-  static inline F min(F a, F b) { return _mm256_min_ps(b, a); }
-  static inline F abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-  static inline F round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static inline float sum(F x) {
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+// Without dot products: inputs and weights are widened to 16 bits, and pairs of products added in 32.
+struct Dot {
+  using Input = int16_t;
+  static constexpr int VECTORS = 2, UNITS = 1, SPLIT = 1;
+  static inline void load(const int8_t* tile, __m256i* to) {
+    to[0] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile)));
+    to[1] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + 16)));
   }
-  static inline F sums(const F* x) {  // element i: of vector i
-    const F a = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
-    const F b = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
-    return add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  static inline void interleave_inputs(const int8_t* values, size_t stride, int rows, int quads, Input* to) {
+    for (int r = 0; r < rows; ++r, values += stride)
+      for (int quad = 0; quad < quads; ++quad) {
+        int32_t four;
+        __builtin_memcpy(&four, values + quad * QUAD, QUAD);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to + (size_t(quad) * rows + r) * QUAD),
+                         _mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+      }
   }
-  static inline float maximum(F x) {
-    __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  static inline __m256i broadcast(const Input* four) {
+    int64_t all;
+    __builtin_memcpy(&all, four, sizeof all);
+    return _mm256_set1_epi64x(all);
   }
-  static inline F pow2(F n) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  static inline __m256i add(__m256i sums, __m256i w, __m256i a) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(w, a));
   }
-  static inline int above(F x, float threshold) {
-    const int mask = _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(threshold), _CMP_GT_OQ));
-    return mask ? __builtin_ctz(mask) : W;
-  }
-  static inline void store_int8(int8_t* q, F x) {
-    const __m256i wide = _mm256_cvtps_epi32(x);
-    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
-    const __m128i all = _mm_max_epi8(_mm_packs_epi16(half, half), _mm_set1_epi8(-127));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(q), all);
+  static inline __m256i finish(const __m256i* sums, int32_t) {
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(sums[0], sums[1]), 0xD8);
   }
 };
 
-#include "kernels_float.inl"
-
-inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums,
-                           const GemmOutput& target) {
-  const int output = block * TILE + half * 8;
-  const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w.scales + output), _mm256_set1_ps(x.scales[row]));
-  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.zero_points[row]), _mm256_loadu_ps(w.sums + output),
-                                        _mm256_loadu_ps(w.bias + output));
-  __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, offset);
-  float* out = target.out + row * target.stride + output;
-  if (target.epilogue == Epilogue::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
-  if (target.epilogue == Epilogue::add) p = _mm256_fmadd_ps(_mm256_set1_ps(target.alpha), p, _mm256_loadu_ps(out));
-  _mm256_storeu_ps(out, p);
-}
-
-// maddubs multiplies unsigned by signed bytes: |a| times w with the sign of a. Pairs of products, each at most
-// 127 x 127, fit in 16 bits.
-inline __m256i add_products(__m256i sums, __m256i w, __m256i a, __m256i magnitude) {
-  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w, a));
-  return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-template <int ROWS>
-inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, int block, const GemmOutput& target) {
-  const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
-  __m256i sums[ROWS][2];
-  ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-  const int8_t* a[ROWS];
-  ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r) a[r] = x.values + size_t(row + r) * x.stride;
-  for (int quad = 0; quad < w.quads; ++quad) {
-    const __m256i* tile = reinterpret_cast<const __m256i*>(tiles + size_t(quad) * TILE * QUAD);
-    const __m256i low = _mm256_loadu_si256(tile), high = _mm256_loadu_si256(tile + 1);
-    ANYDEPTH_UNROLL
-    for (int r = 0; r < ROWS; ++r) {
-      int32_t four;
-      __builtin_memcpy(&four, a[r] + quad * QUAD, sizeof four);
-      const __m256i all = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(all);
-      sums[r][0] = add_products(sums[r][0], low, all, magnitude);
-      sums[r][1] = add_products(sums[r][1], high, all, magnitude);
-    }
-  }
-  ANYDEPTH_UNROLL
-  for (int r = 0; r < ROWS; ++r) {
-    ANYDEPTH_UNROLL
-    for (int half = 0; half < 2; ++half) apply_epilogue(w, x, row + r, block, half, sums[r][half], target);
-  }
-}
-
-void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  for (int block = 0; block < w.blocks; ++block) {
-    int row = 0;
-    for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);
-    if (rows - row == 3) gemm_rows<3>(w, x, row, block, target);
-    if (rows - row == 2) gemm_rows<2>(w, x, row, block, target);
-    if (rows - row == 1) gemm_rows<1>(w, x, row, block, target);
-  }
-}
+#include "kernels_avx2.inl"
 
 }  // namespace
 }  // namespace anydepth

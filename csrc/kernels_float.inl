@@ -252,15 +252,16 @@ static inline void attend_rows(const float* query, size_t query_stride, const fl
   weigh<ROWS>(scores, size_t(all) * TILE, shape, value, out, out_stride);
 }
 
-static void attend(const float* query, size_t query_stride, int queries, const float* keys, const float* values,
-                   size_t value_stride, const AttentionShape& shape, float* scores, float* out, size_t out_stride) {
+static void attend(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
+                   const AttentionShape& shape, float* scores, float* out, size_t out_stride) {
   for (int head = 0; head < shape.heads; ++head) {
     const int start = head * shape.e;
     const float* own = keys + size_t(start) * padded(shape.positions);
     int row = 0;
     const auto some = [&](auto rows) {
-      attend_rows<decltype(rows)::value>(query + row * query_stride + start, query_stride, own, values + start,
-                                         value_stride, shape, scores, out + row * out_stride + start, out_stride);
+      attend_rows<decltype(rows)::value>(query + row * query_stride + start, query_stride, own,
+                                         values.first + head * values.head_stride, values.stride, shape, scores,
+                                         out + row * out_stride + start, out_stride);
       row += decltype(rows)::value;
     };
     while (row + AttentionShape::ROWS <= queries) some(std::integral_constant<int, AttentionShape::ROWS>());
@@ -269,17 +270,18 @@ static void attend(const float* query, size_t query_stride, int queries, const f
   }
 }
 
-static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, float* scores,
-                          float* out) {
+static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+                          int last, float* scores, float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.e));
-  const int d = shape.heads * shape.e;
-  for (int start = 0; start < d; start += shape.e) {
+  const size_t own = size_t(TILE) * shape.e;  // of a head
+  for (int head = first; head < last; ++head) {
+    const int start = head * shape.e;
     if (shape.e % V::W == 0) {
       for (int p = 0; p < shape.positions; p += V::W) {  // beyond the last position the last again
         V::F products[V::W];
         ANYDEPTH_UNROLL
         for (int k = 0; k < V::W; ++k) {
-          const float* key = key_value[p + k < shape.positions ? p + k : shape.positions - 1] + start;
+          const float* key = key_value[p + k < shape.positions ? p + k : shape.positions - 1] + head * own;
           products[k] = V::mul(V::load(query + start), V::load(key));
           for (int i = V::W; i < shape.e; i += V::W)
             products[k] = V::fma(V::load(query + start + i), V::load(key + i), products[k]);
@@ -287,9 +289,9 @@ static void attend_cached(const float* query, const float* const* key_value, con
         V::store(scores + p, V::mul(V::set(scale), V::sums(products)));
       }
     } else {
-      for (int p = 0; p < shape.positions; ++p) scores[p] = scale * dot(query + start, key_value[p] + start, shape.e);
+      for (int p = 0; p < shape.positions; ++p) scores[p] = scale * dot(query + start, key_value[p] + head * own, shape.e);
     }
-    const auto value = [&](int p) { return key_value[p] + d + start; };
+    const auto value = [&](int p) { return key_value[p] + (shape.heads + head) * own; };
     weigh<1>(scores, padded(shape.positions), shape, value, out + start, 0);
   }
 }

@@ -8,6 +8,8 @@ namespace anydepth {
 namespace {
 
 constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
+constexpr int HIDDEN_ROWS = 96;  // of the feed-forward layer at once: their hidden states stay in the second cache
+constexpr int ROWS_OF_THREAD = 8;  // from so many on, threads share rows of a product; below, its outputs
 constexpr float CLOSE = 0.02f;   // to the best logit, of the range of all: a few times the error of int8; these are
                                  // computed again in float
 constexpr size_t MOST_RESCORED = 32;
@@ -16,23 +18,48 @@ constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve a
 
 }  // namespace
 
-void KVCache::make_room(int position, int slots) {
-  while (static_cast<int>(blocks_.size()) <= position) {
-    blocks_.emplace_back();
-    slots_.push_back(0);
-  }
-  slots_[position] = slots;
-  blocks_[position].get(applications_, slots, row_);
+SourceBatch SourceBatch::between(int from, int to) const {
+  const int first = starts[from], last = starts[to];
+  SourceBatch own;
+  own.tokens.assign(tokens.begin() + first, tokens.begin() + last);
+  for (int i = from; i <= to; ++i) own.starts.push_back(starts[i] - first);
+  if (!depths.empty()) own.depths.assign(depths.begin() + first, depths.begin() + last);
+  return own;
 }
 
-Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop)
+std::vector<int> SourceBatch::divide(int parts) const {
+  std::vector<int> found(1, 0);
+  for (int part = 1; part <= parts; ++part) {
+    int to = found.back();
+    while (to < sentences() && int64_t(starts[to]) * parts < int64_t(starts.back()) * part) ++to;
+    found.push_back(part == parts ? sentences() : to);
+  }
+  return found;
+}
+
+void KVCache::make_room(int position, int slots) {
+  while (static_cast<int>(blocks_.size()) <= position / BLOCK) {
+    blocks_.emplace_back();
+    slots_.push_back(slots);
+    blocks_.back().get(applications_, slots, slot_);
+  }
+}
+
+void KVCache::store(int application, int position, int slot, const float* key_value) {
+  float* to = at(application, position, slot);
+  for (int part = 0; part < 2 * heads_; ++part)
+    std::memcpy(to + size_t(part) * BLOCK * e_, key_value + size_t(part) * e_, e_ * sizeof(float));
+}
+
+Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop, Team* team)
     : model_(model),
       kernels_(*model.kernels),
       sub_(sub),
       stop_(stop),
+      team_(team),
       width_(padded(model.width)),
-      memory_key_value_(model.decoder.own.size()),
-      memory_keys_(model.decoder.own.size()) {}
+      memory_keys_(model.decoder.own.size()),
+      memory_values_(model.decoder.own.size()) {}
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   model_.embedding(table, token, x);
@@ -45,43 +72,86 @@ void Runner::embed(const EmbeddingTable& table, int token, int position, float* 
 
 void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target) {
   const int n = w.inputs, wide = padded(w.inputs, 64);
-  int8_t* q = quantized_.get(2, rows, wide);
+  const uint64_t work = w.bytes() * rows;
+  const int parts = threads(work);
+  int8_t* q = quantized_.get(1 + 2 * parts, rows, wide);
+  int8_t* scratch = q + size_t(rows) * wide;
   float* scales = scales_.get(2, rows);
   float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);
-  for (int r = 0; r < rows; ++r)
-    kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
-  kernels_.gemm(w, {q, wide, scales, zero_points, sums, q + size_t(rows) * wide}, rows, target);
+  const auto quantize = [&](int from, int to) {
+    for (int r = from; r < to; ++r)
+      kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
+  };
+  if (rows >= ROWS_OF_THREAD * parts) {
+    share(rows, work, [&](int, int from, int to) {
+      quantize(from, to);
+      GemmOutput own = target;
+      own.out += from * target.stride;
+      kernels_.gemm(w, {q + size_t(from) * wide, wide, scales + from, zero_points + from, sums + from,
+                        scratch + 2 * size_t(from) * wide}, to - from, own);
+    });
+    return;
+  }
+  quantize(0, rows);
+  share(w.blocks, work, [&](int part, int from, int to) {
+    PackedMatrix some = w;
+    some.blocks = to - from;
+    some.tiles += size_t(from) * w.quads * TILE * QUAD;
+    some.scales += from * TILE, some.sums += from * TILE, some.bias += from * TILE;
+    GemmOutput own = target;
+    own.out += from * TILE;
+    kernels_.gemm(some, {q, wide, scales, zero_points, sums, scratch + 2 * size_t(part) * rows * wide}, rows, own);
+  });
+}
+
+template <class Body>
+void Runner::share(int count, uint64_t work, const Body& body) {
+  const int parts = threads(work);
+  if (parts == 1 || count < parts) {
+    body(0, 0, count);
+    return;
+  }
+  const auto start = [&](int part) { return static_cast<int>(int64_t(count) * part / parts); };
+  team_->run([&](int part) { body(part, start(part), start(part + 1)); });
+}
+
+void Runner::normalize_rows(const Norm& norm, const float* x, int rows, float* out) {
+  share(rows, rows * width_ * 4, [&](int, int from, int to) {  // a row costs more than its multiplications
+    for (int r = from; r < to; ++r)
+      kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, model_.epsilon, out + r * width_);
+  });
 }
 
 const float* Runner::layer_norm(const Norm& norm, const float* x, int rows) {
   if (!norm.weight) return x;
   float* out = normed_.get(rows, width_);
-  for (int r = 0; r < rows; ++r)
-    kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, model_.epsilon, out + r * width_);
+  normalize_rows(norm, x, rows, out);
   return out;
 }
 
 void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                             const Norm& after) {
   project(w, branch, stride, x.count, {x.x, width_, Epilogue::add, weight});
-  if (after.weight)
-    for (int r = 0; r < x.count; ++r) {
-      float* row = x.x + r * width_;
-      kernels_.normalize(row, model_.width, after.weight, after.bias, model_.epsilon, row);
-    }
+  if (after.weight) normalize_rows(after, x.x, x.count, x.x);
 }
 
 void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
-  float* hidden = hidden_.get(x.count, wide);
+  const int most = HIDDEN_ROWS * (team_ == nullptr ? 1 : team_->size());
+  float* hidden = hidden_.get(std::min(x.count, most), wide);
   const bool relu = model_.activation == Activation::relu;
-  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
-          {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
-  if (!relu)
-    for (int r = 0; r < x.count; ++r)
-      kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
-  add_projection(l.down, hidden, wide, x, weight, post_norm(l.ffn_norm));
+  for (int from = 0; from < x.count; from += most) {
+    const Rows some{x.x + from * width_, std::min(most, x.count - from)};
+    project(l.up, layer_norm(pre_norm(l.ffn_norm), some.x, some.count), width_, some.count,
+            {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
+    if (!relu)
+      share(some.count, some.count * wide * 8, [&](int, int row, int last) {
+        for (; row < last; ++row)
+          kernels_.gelu(hidden + row * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
+      });
+    add_projection(l.down, hidden, wide, some, weight, post_norm(l.ffn_norm));
+  }
 }
 
 // Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs
@@ -112,31 +182,46 @@ void Runner::encode(const SourceBatch& sources, EncoderObserver* observer) {
     key_starts_.push_back(key_starts_.back() + padded(starts_[sentence + 1] - starts_[sentence]));
   const int all = starts_.back();
   float* memory = memory_.get(all, width_);
-  for (int from = 0; from < sources.sentences();) {
-    int to = from + 1;
-    while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
-    encode_chunk(sources, from, to, memory + starts_[from] * width_, observer);
-    from = to;
-  }
-  const size_t wide = padded(2 * model_.width);
+  const auto chunks = [&](auto&& run) {  // of whole sentences
+    for (int from = 0; from < sources.sentences();) {
+      int to = from + 1;
+      while (to < sources.sentences() && starts_[to + 1] - starts_[from] <= CHUNK_ROWS) ++to;
+      run(from, to);
+      from = to;
+    }
+  };
+  chunks([&](int from, int to) { encode_chunk(sources, from, to, memory + starts_[from] * width_, observer); });
   std::vector<bool> ready(model_.decoder.own.size());
   for (const int index : sub_.decoder) {
     const int own = model_.decoder.pattern[index];
     if (ready[own]) continue;
     ready[own] = true;
-    float* key_value = memory_key_value_[own].get(all, wide);
-    for (int row = 0; row < all; row += CHUNK_ROWS) {
-      const int count = std::min(CHUNK_ROWS, all - row);
-      project(model_.decoder.own[own].cross_key_value, memory + row * width_, width_, count,
-              {key_value + row * wide, wide});
-    }
     float* keys = memory_keys_[own].get(key_starts_.back(), model_.width);
-    for (int sentence = 0; sentence < sources.sentences(); ++sentence) {
-      const int length = starts_[sentence + 1] - starts_[sentence];
-      const AttentionShape shape = attention_shape(length);
-      kernels_.transpose_keys(key_value + starts_[sentence] * wide, wide, length, shape.heads, shape.e,
-                              keys + key_starts_[sentence] * model_.width);
-    }
+    float* values = memory_values_[own].get(all, model_.width);
+    chunks([&](int from, int to) { prepare_memory(model_.decoder.own[own].cross_key_value, from, to, keys, values); });
+  }
+}
+
+// Keys and values of the encoder's output, for the cross-attention of a layer.
+void Runner::prepare_memory(const PackedMatrix& cross_key_value, int from, int to, float* keys, float* values) {
+  const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
+  const size_t wide = padded(2 * d);
+  float* key_value = qkv_.get(rows, wide);
+  project(cross_key_value, memory_.data() + begin * width_, width_, rows, {key_value, wide});
+  for (int sentence = from; sentence < to; ++sentence) {
+    const int length = starts_[sentence + 1] - starts_[sentence];
+    const AttentionShape shape = attention_shape(length);
+    const float* own = key_value + (starts_[sentence] - begin) * wide;
+    float* own_keys = keys + key_starts_[sentence] * d;
+    float* own_values = values + size_t(starts_[sentence]) * d;
+    share(shape.heads, uint64_t(length) * d * 4, [&](int, int head, int last) {
+      const size_t start = head * shape.e;
+      kernels_.transpose_keys(own + start, wide, length, last - head, shape.e, own_keys + start * padded(length));
+      float* out = own_values + start * length;
+      for (; head < last; ++head)
+        for (int p = 0; p < length; ++p, out += shape.e)
+          std::memcpy(out, own + p * wide + d + head * shape.e, shape.e * sizeof(float));
+    });
   }
 }
 
@@ -178,19 +263,28 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
   for (int sentence = from; sentence < to; ++sentence) {
     const int first = starts_[sentence] - begin, length = starts_[sentence + 1] - starts_[sentence];
     const AttentionShape shape = attention_shape(length);
-    const float* key = qkv + first * wide + d;
+    int own = 0;  // rows of it that attend
+    while (done + own < count && active_rows_[done + own] < first + length) ++own;
     float* keys = keys_.get(d, padded(length));
-    kernels_.transpose_keys(key, wide, length, shape.heads, shape.e, keys);
-    float* scores = scores_.get(shape.scores());
-    const auto attend_rows = [&](int row, int queries) {
-      kernels_.attend(qkv + row * wide, wide, queries, keys, key + d, wide, shape, scores, context + done * width_,
-                      width_);
-      done += queries;
-    };
-    if (all)
-      attend_rows(first, length);
-    else
-      while (done < count && active_rows_[done] < first + length) attend_rows(active_rows_[done], 1);
+    const uint64_t work = 2 * uint64_t(own) * length * d;
+    float* scores = scores_.get(threads(work), shape.scores());
+    share(shape.heads, work, [&](int part, int head, int last) {
+      const int start = head * shape.e;
+      const AttentionShape some{length, last - head, shape.e};
+      const float* key = qkv + first * wide + d + start;
+      float* own_keys = keys + size_t(start) * padded(length);
+      kernels_.transpose_keys(key, wide, length, some.heads, shape.e, own_keys);
+      const Values values{key + d, wide, size_t(shape.e)};
+      const auto attend_rows = [&](int row, int queries, int to) {
+        kernels_.attend(qkv + row * wide + start, wide, queries, own_keys, values, some,
+                        scores + part * shape.scores(), context + to * width_ + start, width_);
+      };
+      if (all)
+        attend_rows(first, length, done);
+      else
+        for (int i = done; i < done + own; ++i) attend_rows(active_rows_[i], 1, i);
+    });
+    done += own;
   }
   float* own = x;
   if (!all) {
@@ -206,7 +300,7 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
 void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at) {
   const Stack& stack = model_.decoder;
   const int d = model_.width, count = static_cast<int>(rows.size());
-  const size_t wide = padded(3 * d), memory_wide = padded(2 * d);
+  const size_t wide = padded(3 * d);
   float* x = states_.data() + at * width_;
   if (first == 0) {
     for (int r = 0; r < count; ++r) embed(model_.target, rows[r].token, rows[r].position(), x + r * width_);
@@ -223,14 +317,18 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
     float* context = mixed_.get(count, width_);
     std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
-      std::memcpy(cache.at(step, rows[r].position(), rows[r].slots->back()), qkv + r * wide + d, 2 * d * sizeof(float));
+      cache.store(step, rows[r].position(), rows[r].slots->back(), qkv + r * wide + d);
     for (int r = 0; r < count; ++r) {
       const int positions = rows[r].position() + 1;
       key_value_.clear();
       for (int p = 0; p < positions; ++p) key_value_.push_back(cache.at(step, p, (*rows[r].slots)[p]));
       const AttentionShape shape = attention_shape(positions);
-      kernels_.attend_cached(qkv + r * wide, key_value_.data(), shape, scores_.get(shape.scores()),
-                             context + r * width_);
+      const uint64_t work = 2 * uint64_t(positions) * d;
+      float* scores = scores_.get(threads(work), shape.scores());
+      share(shape.heads, work, [&](int part, int head, int last) {
+        kernels_.attend_cached(qkv + r * wide, key_value_.data(), shape, head, last, scores + part * shape.scores(),
+                               context + r * width_);
+      });
     }
     add_projection(l.attention_out, context, width_, {x, count}, own, post_norm(l.attention_norm));
 
@@ -241,11 +339,18 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
       int together = 1;
       while (r + together < count && rows[r + together].sentence == sentence) ++together;
       const int set = stack.pattern[index];
-      const float* values = memory_key_value_[set].data() + starts_[sentence] * memory_wide + d;
       const float* keys = memory_keys_[set].data() + key_starts_[sentence] * d;
       const AttentionShape shape = attention_shape(length);
-      kernels_.attend(query + r * width_, width_, together, keys, values, memory_wide, shape,
-                      scores_.get(shape.scores()), context + r * width_, width_);
+      const float* values = memory_values_[set].data() + size_t(starts_[sentence]) * d;
+      const uint64_t work = 2 * uint64_t(together) * length * d;
+      float* scores = scores_.get(threads(work), shape.scores());
+      share(shape.heads, work, [&](int part, int head, int last) {
+        const size_t start = head * shape.e, from = r * width_ + start;
+        const AttentionShape some{length, last - head, shape.e};
+        kernels_.attend(query + from, width_, together, keys + start * padded(length),
+                        {values + start * length, size_t(shape.e), size_t(length) * shape.e}, some,
+                        scores + part * shape.scores(), context + from, width_);
+      });
       r += together;
     }
     add_projection(l.cross_out, context, width_, {x, count}, own, post_norm(l.cross_norm));

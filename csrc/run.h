@@ -7,6 +7,7 @@
 #include "model.h"
 #include "output_layer.h"
 #include "stop.h"
+#include "threads.h"
 
 namespace anydepth {
 
@@ -22,6 +23,8 @@ struct SourceBatch {
   std::vector<int32_t> depths;  // how many layers each token runs, or empty: all of them
 
   int sentences() const { return static_cast<int>(starts.size()) - 1; }
+  SourceBatch between(int from, int to) const;  // some of the sentences
+  std::vector<int> divide(int parts) const;     // where each part begins, of about as many tokens; and the end
 };
 
 // One target position. `slots` says where in the KV cache each position up to its own is, so that hypotheses share
@@ -33,18 +36,27 @@ struct Row {
   int position() const { return static_cast<int>(slots->size()) - 1; }
 };
 
-// Keys and values of target positions for each layer that runs.
+// Keys and values of target positions for each layer that runs, in blocks of positions: a slot of a block has the keys
+// [heads, BLOCK, e], then the values. Positions of a hypothesis that have the same slot are side by side.
 class KVCache {
  public:
-  KVCache(int applications, int width) : applications_(applications), row_(2 * size_t(width)) {}
+  static constexpr int BLOCK = TILE;
+
+  KVCache(int applications, int heads, int e)
+      : applications_(applications), heads_(heads), e_(e), slot_(2 * size_t(heads) * BLOCK * e) {}
+  // The first position of a block decides how many slots it has.
   void make_room(int position, int slots);
+  int slots(int position) const { return slots_[position / BLOCK]; }
+  void store(int application, int position, int slot, const float* key_value);
+  // The key of the first head.
   float* at(int application, int position, int slot) {
-    return blocks_[position].data() + (size_t(application) * slots_[position] + slot) * row_;
+    const size_t block = position / BLOCK;
+    return blocks_[block].data() + (size_t(application) * slots_[block] + slot) * slot_ + position % BLOCK * e_;
   }
 
  private:
-  int applications_;
-  size_t row_;
+  int applications_, heads_, e_;
+  size_t slot_;
   std::vector<Buffer<float>> blocks_;
   std::vector<int> slots_;
 };
@@ -60,7 +72,8 @@ class EncoderObserver {
 // Runs one model, one call at a time.
 class Runner {
  public:
-  Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop);
+  // Threads of a team share the work; the outputs are the same to the bit.
+  Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop, Team* team = nullptr);
 
   // Encoder outputs, and from them the keys and values for cross-attention.
   void encode(const SourceBatch& sources, EncoderObserver* observer = nullptr);
@@ -77,6 +90,7 @@ class Runner {
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
+  static constexpr uint64_t WORTH_SHARING = 1 << 16;  // multiplications; some microseconds
   struct Rows {  // the rows that a layer changes
     float* x;
     int count;
@@ -86,12 +100,18 @@ class Runner {
     return stack.scales == nullptr ? own : own * stack.scales[index];
   }
   AttentionShape attention_shape(int positions) const { return {positions, model_.heads, model_.width / model_.heads}; }
+  // body(part, from, to) on ranges of `count` things: one for each thread if it is worth it, or one of all.
+  template <class Body>
+  void share(int count, uint64_t work, const Body& body);
+  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING ? team_->size() : 1; }
+  void normalize_rows(const Norm& norm, const float* x, int rows, float* out);
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
   void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                       const Norm& after);
   void feed_forward(const Layer& l, Rows x, float weight);
+  void prepare_memory(const PackedMatrix& cross_key_value, int from, int to, float* keys, float* values);
   void encode_chunk(const SourceBatch& sources, int from, int to, float* memory, EncoderObserver* observer);
   void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
   void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
@@ -103,12 +123,13 @@ class Runner {
   const Kernels& kernels_;
   const SubNetwork& sub_;
   const StopConditions& stop_;
+  Team* const team_;
   const Norm no_norm_;
   const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;
-  std::vector<size_t> key_starts_;               // of each sentence, in `memory_keys_`
-  std::vector<Buffer<float>> memory_key_value_;  // of each set of decoder weights
-  std::vector<Buffer<float>> memory_keys_;       // the keys of it, transposed
+  std::vector<size_t> key_starts_;            // of each sentence, in `memory_keys_`
+  std::vector<Buffer<float>> memory_keys_;    // of each set of decoder weights, transposed
+  std::vector<Buffer<float>> memory_values_;  // [heads, positions, e] of each sentence
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
   Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_, keys_;
   Buffer<int8_t> quantized_;

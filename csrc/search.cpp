@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <iterator>
 #include <limits>
 
 namespace anydepth {
@@ -121,11 +123,64 @@ class Search {
   std::vector<std::pair<float, int>> best_;
 };
 
+// Where each hypothesis keeps its next position: in the slot of the one before, as long as the block lasts and unless a
+// sister has it.
+void choose_slots(std::vector<SentenceSearch>& alive, int position, int slots, std::vector<bool>& taken) {
+  taken.assign(slots, false);
+  const bool stays = position % KVCache::BLOCK != 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active) {
+      const bool keeps = stays && !taken[h.slots.back()];
+      h.slots.push_back(keeps ? h.slots.back() : -1);
+      if (keeps) taken[h.slots.back()] = true;
+    }
+  int next = 0;
+  for (SentenceSearch& s : alive)
+    for (Hypothesis& h : s.active)
+      if (h.slots.back() < 0) {
+        while (taken[next]) ++next;
+        taken[next] = true;
+        h.slots.back() = next;
+      }
+}
+
+}  // namespace
+
+namespace {
+
+// A part of the sentences for each thread, of about as many tokens.
+NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
+                      const std::vector<int32_t>& limits, const Options& options, SpeculationStats& stats) {
+  const int parts = options.team->size();
+  Options alone = options;
+  alone.team = nullptr;
+  const std::vector<int> starts = sources.divide(parts);
+  std::vector<NBest> found(parts);
+  std::vector<std::exception_ptr> failed(parts);
+  options.team->run([&](int part) {
+    try {
+      const int from = starts[part], to = starts[part + 1];
+      if (from == to) return;
+      const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
+      found[part] = search(model, sub, sources.between(from, to), own_limits, alone, stats);
+    } catch (...) {
+      failed[part] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& one : failed)
+    if (one) std::rethrow_exception(one);
+  NBest all;
+  for (NBest& part : found) std::move(part.begin(), part.end(), std::back_inserter(all));
+  return all;
+}
+
 }  // namespace
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
              const Options& options, SpeculationStats& stats) {
-  Runner runner(model, sub, options.stop);
+  if (options.team != nullptr && sources.sentences() >= 2 * options.team->size())
+    return search_in_parts(model, sub, sources, limits, options, stats);
+  Runner runner(model, sub, options.stop, options.team);
   runner.encode(sources);
   const OutputLayer full(model);
   std::vector<OutputLayer> lists;
@@ -139,21 +194,21 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
                       options, stats)};
 
   Search step(model, options);
-  KVCache cache(runner.decoder_layers(), model.width);
+  KVCache cache(runner.decoder_layers(), model.heads, model.width / model.heads);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
   for (int i = 0; i < sources.sentences(); ++i)
     alive.push_back({i, limits[i], shortlisted ? &lists[i] : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
+  std::vector<bool> taken;
   for (int length = 1; !alive.empty(); ++length) {
     rows.clear();
     for (SentenceSearch& s : alive)
-      for (Hypothesis& h : s.active) {
-        h.slots.push_back(static_cast<int32_t>(rows.size()));
+      for (Hypothesis& h : s.active)
         rows.push_back({h.tokens.empty() ? BOS : h.tokens.back(), s.sentence, &h.slots});
-      }
     const int count = static_cast<int>(rows.size());
-    cache.make_room(length - 1, count);
+    cache.make_room(length - 1, static_cast<int>(alive.size()) * options.beam);
+    choose_slots(alive, length - 1, cache.slots(length - 1), taken);
     runner.states(count);
     runner.decode(rows, cache, 0, runner.decoder_layers());
     const float* all = shortlisted ? nullptr : runner.logits(full, count);

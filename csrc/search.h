@@ -19,6 +19,7 @@ struct Options {
   int draft_layers = 0;    // decoder layers that draft; 0: no speculation
   int draft_length = 0;    // tokens per draft; 0: chosen by the acceptance rate
   StopConditions stop;
+  Team* team = nullptr;  // threads that share the work: sentences, or if there are too few, layers
 };
 
 struct Candidate {

@@ -73,7 +73,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
   const int layers = runner.decoder_layers(), draft_layers = options.draft_layers;
   const Costs costs(model, sub, draft_layers, outputs, draft_outputs);
   const size_t stride = outputs.stride();
-  KVCache cache(layers, model.width);
+  KVCache cache(layers, model.heads, model.width / model.heads);
   runner.states(LONGEST_DRAFT);
   std::vector<int32_t> tokens, slots, drafts;
   std::vector<std::vector<int32_t>> slots_of(LONGEST_DRAFT);

@@ -213,8 +213,9 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
 
-  for (size_t from = 0; from < order.size(); from += BATCH) {
-    const size_t to = std::min(order.size(), from + BATCH);
+  const size_t together = BATCH * (request.search.team == nullptr ? 1 : request.search.team->size());
+  for (size_t from = 0; from < order.size(); from += together) {
+    const size_t to = std::min(order.size(), from + together);
     SourceBatch batch;
     batch.starts.push_back(0);
     std::vector<int32_t> limits;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -107,6 +108,7 @@ void test_wrong_arguments() {
   EXPECT(anydepth_begin("abacus") == nullptr && anydepth_error_code() == ANYDEPTH_INVALID);
   EXPECT(anydepth_kernels("plain") != nullptr && anydepth_kernels("abacus") == nullptr);
   EXPECT(anydepth_append(nullptr, "x", 1) == ANYDEPTH_INVALID);
+  EXPECT(anydepth_set_threads(nullptr, 1) == ANYDEPTH_INVALID);
   EXPECT(anydepth_memory(nullptr) == 0 && !anydepth_complete(nullptr) && !anydepth_has_shortlist(nullptr));
   EXPECT(anydepth_header(nullptr) == nullptr);
   EXPECT(anydepth_depths(nullptr) == ANYDEPTH_INVALID);
@@ -135,6 +137,135 @@ void test_wrong_arguments() {
   EXPECT(anydepth_append(empty, wrong.data(), wrong.size()) == ANYDEPTH_FILE);
   EXPECT(anydepth_append(empty, wrong.data(), wrong.size()) == ANYDEPTH_FILE);
   anydepth_free(empty);
+}
+
+constexpr const char* FAST_KERNELS[] = {"avx512-vnni", "avx-vnni", "avx2", "neon-i8mm", "neon-dot", "neon", "wasm"};
+
+// The product of these rows alone or among others is the same to the bit, and with integers only that of plain C++.
+void test_products(const Kernels& fast) {
+  std::mt19937 random(7);
+  const auto byte = [&](bool extreme) {
+    return static_cast<int8_t>(extreme ? (random() % 2 ? 127 : -127) : static_cast<int>(random() % 255) - 127);
+  };
+  constexpr int MOST = 200;
+  for (const auto& [outputs, inputs] : {std::pair{16, 4}, {48, 36}, {80, 64}, {16, 516}, {32, 2048}})
+    for (const bool extreme : {false, true}) {
+      const int stride = padded(inputs, 64);
+      PackedMatrix w;
+      w.outputs = outputs, w.inputs = inputs, w.blocks = outputs / TILE, w.quads = inputs / QUAD;
+      std::vector<int8_t> tiles(w.bytes());
+      for (int8_t& one : tiles) one = byte(extreme);
+      std::vector<float> ones(outputs, 1.0f), zeros(outputs, 0.0f), factors(outputs), offsets(outputs), biases(outputs);
+      for (auto* all : {&factors, &offsets, &biases})
+        for (float& one : *all) one = static_cast<float>(random() % 1000) / 777.0f - 0.5f;
+      Buffer<int8_t> memory;
+      int8_t* values = memory.get(3, MOST, stride);
+      std::vector<float> scales(MOST, 1.0f), zero_points(MOST);
+      std::vector<int32_t> sums(MOST);
+      for (int r = 0; r < MOST; ++r) {
+        zero_points[r] = static_cast<float>(random() % 100) / 33.0f;
+        for (int i = 0; i < inputs; ++i) sums[r] += values[r * stride + i] = byte(extreme);
+      }
+      w.tiles = tiles.data();
+      const auto product = [&](const Kernels& kernels, int first, int rows, Epilogue epilogue) {
+        const bool integers = epilogue == Epilogue::store;
+        w.scales = integers ? ones.data() : factors.data();
+        w.sums = integers ? zeros.data() : offsets.data();
+        w.bias = integers ? zeros.data() : biases.data();
+        std::vector<float> out(size_t(rows) * outputs, 0.25f);
+        kernels.gemm(w, {values + first * stride, stride, &scales[first], &zero_points[first], &sums[first],
+                         values + size_t(MOST) * stride}, rows, {out.data(), size_t(outputs), epilogue, 0.5f});
+        return out;
+      };
+      for (const Epilogue epilogue : {Epilogue::store, Epilogue::relu, Epilogue::add}) {
+        const std::vector<float> expected = product(*plain_kernels(), 0, MOST, epilogue);
+        const std::vector<float> all = product(fast, 0, MOST, epilogue);
+        bool close = true;
+        for (size_t i = 0; i < all.size(); ++i)
+          close = close && std::fabs(all[i] - expected[i]) <= (epilogue == Epilogue::store ? 0.0f : 1.0f + 1e-5f * std::fabs(expected[i]));
+        EXPECT(close);
+        for (const int rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 25, 97}) {
+          const int first = static_cast<int>(random() % (MOST - rows + 1));
+          const std::vector<float> some = product(fast, first, rows, epilogue);
+          EXPECT(std::equal(some.begin(), some.end(), all.begin() + size_t(first) * outputs));
+        }
+      }
+    }
+}
+
+// Attention over keys and values in each layout is that of plain C++, and a query's does not depend on others.
+void test_attention(const Kernels& fast) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  for (const auto& [heads, e] : {std::pair{1, 64}, {3, 32}, {2, 16}, {4, 6}, {1, 20}})
+    for (const int positions : {1, 7, 16, 33, 64, 150}) {
+      const AttentionShape shape{positions, heads, e};
+      const int d = heads * e, queries = 13;
+      std::vector<float> query(size_t(queries) * d), rows(size_t(positions) * 2 * d);
+      for (auto* all : {&query, &rows})
+        for (float& one : *all) one = normal(random);
+      const int blocks = padded(positions) / TILE;
+      std::vector<float> cache(size_t(blocks) * TILE * 2 * d);
+      std::vector<const float*> pointers;
+      for (int p = 0; p < positions; ++p) {
+        float* to = &cache[size_t(p / TILE) * TILE * 2 * d + size_t(p % TILE) * e];
+        pointers.push_back(to);
+        for (int part = 0; part < 2 * heads; ++part)
+          std::copy_n(&rows[size_t(p) * 2 * d + part * e], e, to + size_t(part) * TILE * e);
+      }
+      const auto attend = [&](const Kernels& kernels, int first, int count) {
+        std::vector<float> keys(size_t(padded(positions)) * d), out(size_t(count) * d);
+        Buffer<float> scores;
+        kernels.transpose_keys(rows.data(), 2 * d, positions, heads, e, keys.data());
+        kernels.attend(&query[size_t(first) * d], d, count, keys.data(), {&rows[d], size_t(2 * d), size_t(e)}, shape,
+                       scores.get(shape.scores()), out.data(), d);
+        return out;
+      };
+      const auto attend_cached = [&](const Kernels& kernels, int row) {
+        std::vector<float> out(d);
+        Buffer<float> scores;
+        kernels.attend_cached(&query[size_t(row) * d], pointers.data(), shape, 0, heads, scores.get(shape.scores()),
+                              out.data());
+        return out;
+      };
+      const std::vector<float> expected = attend(*plain_kernels(), 0, queries), all = attend(fast, 0, queries);
+      const auto close = [&](const std::vector<float>& found, int row) {
+        for (size_t i = 0; i < found.size(); ++i)
+          if (!(std::fabs(found[i] - expected[size_t(row) * d + i]) < 1e-4f)) return false;
+        return true;
+      };
+      EXPECT(close(all, 0));
+      for (const int row : {0, 5, 12}) {
+        const std::vector<float> alone = attend(fast, row, 1);
+        EXPECT(std::equal(alone.begin(), alone.end(), all.begin() + size_t(row) * d));
+        EXPECT(close(attend_cached(fast, row), row));
+        EXPECT(close(attend_cached(*plain_kernels(), row), row));
+      }
+    }
+}
+
+// Each part runs once and is done when `run` returns, whether the others are awake or asleep.
+void test_team() {
+  for (const int size : {1, 2, 5}) {
+    Team team(size);
+    EXPECT(team.size() == size);
+    std::vector<int> counts(size, 0);
+    for (int round = 1; round <= 300; ++round) {
+      if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      team.run([&](int part) { ++counts[part]; });
+      EXPECT(std::all_of(counts.begin(), counts.end(), [&](int one) { return one == round; }));
+    }
+  }
+}
+
+void test_kernels() {
+  for (const char* name : FAST_KERNELS) {
+    const Kernels* fast = kernels_named(name);
+    if (fast == nullptr) continue;
+    std::printf("kernels %s\n", name);
+    test_products(*fast);
+    test_attention(*fast);
+  }
 }
 
 std::string translated(anydepth_model* model, const char* text, const anydepth_request& request) {
@@ -420,6 +551,8 @@ int main(int count, char** arguments) {
   test_json();
   test_utf8();
   test_wrong_arguments();
+  test_team();
+  test_kernels();
   if (count > 1) test_model(arguments[1]);
   for (int i = 1; i < count; ++i) (classifies(arguments[i]) ? test_classifier : test_stopping_in_a_long_text)(arguments[i]);
   std::printf("%d checks, %d failed\n", checks, failures);

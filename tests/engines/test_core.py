@@ -90,7 +90,7 @@ def test_mutated_and_truncated_files_are_refused_or_run(programs, models, kind):
 
 @compiled
 @pytest.mark.slow
-@pytest.mark.parametrize("kernels", ["plain", "avx2", "avx512-vnni", "neon", "neon-dot"])
+@pytest.mark.parametrize("kernels", ["plain", "avx2", "avx-vnni", "avx512-vnni", "neon", "neon-dot", "neon-i8mm"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_search_with_every_kernel(programs, models, kind, kernels):
     done = run(programs / "drive", models / kind, kernels)

@@ -37,7 +37,7 @@ KINDS = {
     "three tables": {"share_embeddings": "none"},
     "odd sizes": {"width": 36, "heads": 6, "ffn": 50},
 }
-FAST = [name for name in ("avx512-vnni", "avx2", "neon-dot", "neon", "plain") if kernels(name)]
+FAST = [name for name in ("avx512-vnni", "avx-vnni", "avx2", "neon-i8mm", "neon-dot", "neon", "plain") if kernels(name)]
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +125,26 @@ def test_a_sentence_does_not_depend_on_its_batch(toy, beam):
     for depth in native.menu.names:
         alone, together = (native.hypotheses(texts, depth=depth, batch_size=size, **options) for size in (1, 30))
         assert alone == together
+
+
+@pytest.mark.parametrize("name", [FAST[0], "plain"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_threads_that_share_a_call_find_the_same(toy, beam, name):
+    """One sentence, few and many: products are shared by outputs and by rows, attention by heads, then whole sentences."""
+    ours = random_translator(toy.tokenizer, width=192, heads=3, ffn=400)
+    native = NativeModel(packed(ours.model), name)
+    sub, rng = ours.menu["3-2"].subnetwork, np.random.default_rng(3)
+    for count, length in ((1, 40), (1, 3), (3, 20), (11, 12)):
+        sources = [[*rng.integers(4, ours.model.vocabulary, length + i).tolist(), Tokenizer.EOS] for i in range(count)]
+        depths = [rng.integers(1, 4, len(source)).tolist() for source in sources]
+        batch, options = SearchBatch(sources, [20] * count), SearchOptions(beam=beam, nbest=beam, scores=True)
+        found = []
+        for threads in (1, 2, 3):
+            native.set_threads(threads)
+            found.append([native.search(sub, batch, options, one) for one in (None, depths)])
+        assert found[0] == found[1] == found[2]
+    with pytest.raises(UserError, match="threads"):
+        native.set_threads(0)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

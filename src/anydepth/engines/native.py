@@ -118,8 +118,10 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; a batch that is classified is
-    divided among the threads. `Engine` and `ClassifierEngine` in one."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share one alone.
+
+    `Engine` and `ClassifierEngine` in one.
+    """
 
     name, compute_type = "native", "int8"
 
@@ -138,6 +140,7 @@ class NativeEngine:
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
+        native.set_threads(threads)
         self._looking_up = Lock()
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
@@ -185,12 +188,7 @@ class NativeEngine:
         own = None
         if sub.by_word and depths.exit_rule is None and depths.table is not None:
             own = self._look_up(depths.table, sources)
-        count = min(self.threads, len(sources))
-        if count < 2:
-            return self.native.classify(sub, sources, depths, own)
-        parts = [(sources[n::count], None if own is None else own[n::count]) for n in range(count)]  # alike in length
-        found = list(self._pool.map(lambda part: self.native.classify(sub, part[0], depths, part[1]), parts))
-        return [found[i % count][i // count] for i in range(len(sources))]
+        return self.native.classify(sub, sources, depths, own)
 
     def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
         """One thread at a time: what is looked up for the first time is kept."""
@@ -233,6 +231,10 @@ class NativeModel:
     @property
     def has_shortlist(self) -> bool:
         return bool(self._core.anydepth_has_shortlist(self._model))
+
+    def set_threads(self, threads: int) -> None:
+        """Threads that share the work of a search, if no other runs. The results are the same to the bit."""
+        self._check(self._core.anydepth_set_threads(self._model, threads))
 
     @property
     def classes(self) -> int:
@@ -419,6 +421,7 @@ def _declare(core: ctypes.CDLL) -> None:
         ("free", None, (model,)),
         ("memory", ctypes.c_uint64, (model,)),
         ("has_shortlist", ctypes.c_int, (model,)),
+        ("set_threads", ctypes.c_int, (model, ctypes.c_int32)),
         ("set_shortlist", ctypes.c_int, (model, _i32, size, _i32, _i32)),
         (
             "search",

@@ -1,0 +1,166 @@
+// The AVX2 kernels, but for `Dot`, which stands before them: included inside an anonymous namespace.
+//
+// Dot multiplies eight outputs by four inputs: `Input` is what it takes, `VECTORS` are the registers that eight outputs
+// need, `ROWS` and `UNITS` the rows and the eights of outputs of a tile that fills the registers.
+
+struct V {
+  static constexpr int W = 8;
+  using F = __m256;
+  static inline F load(const float* p) { return _mm256_loadu_ps(p); }
+  static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static inline F set(float x) { return _mm256_set1_ps(x); }
+  static inline F zero() { return _mm256_setzero_ps(); }
+  static inline F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static inline F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static inline F max(F a, F b) { return _mm256_max_ps(b, a); }  // NaN: the first
+  static inline F min(F a, F b) { return _mm256_min_ps(b, a); }
+  static inline F abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+  static inline F round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static inline float sum(F x) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+  }
+  static inline F sums(const F* x) {  // element i: of vector i
+    const F a = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
+    const F b = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
+    return add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+  static inline float maximum(F x) {
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  }
+  static inline F pow2(F n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  }
+  static inline int above(F x, float threshold) {
+    const int mask = _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(threshold), _CMP_GT_OQ));
+    return mask ? __builtin_ctz(mask) : W;
+  }
+  static inline void store_int8(int8_t* q, F x) {
+    const __m256i wide = _mm256_cvtps_epi32(x);
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    const __m128i all = _mm_max_epi8(_mm_packs_epi16(half, half), _mm_set1_epi8(-127));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(q), all);
+  }
+};
+
+#include "kernels_float.inl"
+
+inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums,
+                           const GemmOutput& target) {
+  const int output = block * TILE + half * 8;
+  const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w.scales + output), _mm256_set1_ps(x.scales[row]));
+  const __m256 offset = _mm256_fmadd_ps(_mm256_set1_ps(x.zero_points[row]), _mm256_loadu_ps(w.sums + output),
+                                        _mm256_loadu_ps(w.bias + output));
+  __m256 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, offset);
+  float* out = target.out + row * target.stride + output;
+  if (target.epilogue == Epilogue::relu) p = _mm256_max_ps(p, _mm256_setzero_ps());
+  if (target.epilogue == Epilogue::add) p = _mm256_fmadd_ps(_mm256_set1_ps(target.alpha), p, _mm256_loadu_ps(out));
+  _mm256_storeu_ps(out, p);
+}
+
+inline void prefetch(const int8_t* tile) { _mm_prefetch(reinterpret_cast<const char*>(tile), _MM_HINT_T0); }
+
+// ROWS rows by UNITS * 8 outputs, from the eight `unit` of a block on. `a` is [quads, ROWS, QUAD]. Inputs are split among
+// SPLIT accumulators where that hides their latency.
+template <int ROWS, int UNITS, int SPLIT>
+inline void gemm_tile(const PackedMatrix& w, const QuantizedRows& x, const Dot::Input* a, int row, int block, int unit,
+                      const GemmOutput& target) {
+  constexpr int N = Dot::VECTORS;
+  constexpr size_t STEP = TILE * QUAD;
+  const size_t ahead = ROWS <= 3 ? 4096 : size_t(w.quads) * STEP;  // many rows: the next block, meanwhile
+  const int8_t* tile = w.tiles + size_t(block) * w.quads * STEP + unit * 8 * QUAD;
+  __m256i sums[SPLIT][ROWS][UNITS * N];
+  ANYDEPTH_UNROLL
+  for (int s = 0; s < SPLIT; ++s) {
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) {
+      ANYDEPTH_UNROLL
+      for (int u = 0; u < UNITS * N; ++u) sums[s][r][u] = _mm256_setzero_si256();
+    }
+  }
+  const auto add = [&](__m256i (&to)[ROWS][UNITS * N], const int8_t* from, const Dot::Input* inputs) {
+    __m256i own[UNITS * N];
+    ANYDEPTH_UNROLL
+    for (int u = 0; u < UNITS; ++u) Dot::load(from + u * 8 * QUAD, own + u * N);
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) {
+      const __m256i four = Dot::broadcast(inputs + r * QUAD);
+      ANYDEPTH_UNROLL
+      for (int u = 0; u < UNITS * N; ++u) to[r][u] = Dot::add(to[r][u], own[u], four);
+    }
+  };
+  int quad = 0;
+  for (; quad + SPLIT <= w.quads; quad += SPLIT) {
+    ANYDEPTH_UNROLL
+    for (int s = 0; s < SPLIT; ++s, tile += STEP, a += ROWS * QUAD) {
+      prefetch(tile + ahead);
+      add(sums[s], tile, a);
+    }
+  }
+  for (; quad < w.quads; ++quad, tile += STEP, a += ROWS * QUAD) add(sums[0], tile, a);
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) {
+    ANYDEPTH_UNROLL
+    for (int u = 0; u < UNITS; ++u) {
+      ANYDEPTH_UNROLL
+      for (int s = 1; s < SPLIT; ++s) {
+        ANYDEPTH_UNROLL
+        for (int v = 0; v < N; ++v)
+          sums[0][r][u * N + v] = _mm256_add_epi32(sums[0][r][u * N + v], sums[s][r][u * N + v]);
+      }
+      const __m256i found = Dot::finish(&sums[0][r][u * N], x.sums[row + r]);
+      apply_epilogue(w, x, row + r, block, unit + u, found, target);
+    }
+  }
+}
+
+// Both eights of a block.
+template <int ROWS>
+inline void gemm_block(const PackedMatrix& w, const QuantizedRows& x, const Dot::Input* a, int row, int block,
+                       const GemmOutput& target) {
+  if constexpr (ROWS <= 3) {
+    constexpr int SPLIT = ROWS == 1 ? Dot::SPLIT : 1;
+    gemm_tile<ROWS, 2, SPLIT>(w, x, a, row, block, 0, target);
+  } else {
+    for (int unit = 0; unit < 2; unit += Dot::UNITS) gemm_tile<ROWS, Dot::UNITS, 1>(w, x, a, row, block, unit, target);
+  }
+}
+
+constexpr int MOST_ROWS = 6;     // twelve accumulators, the weights and the inputs: nearly all of 16 registers
+constexpr int CACHED_ROWS = 96;  // rows whose inputs stay in the second cache
+
+// The same four inputs of `rows` rows side by side: [quads, rows, QUAD].
+inline const Dot::Input* interleave_rows(const QuantizedRows& x, int from, int rows, int quads) {
+  Dot::Input* to = reinterpret_cast<Dot::Input*>(x.scratch) + size_t(from) * quads * QUAD;
+  Dot::interleave_inputs(x.values + size_t(from) * x.stride, x.stride, rows, quads, to);
+  return to;
+}
+
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  const auto in_cache = [&](int first, int count) {
+    const int parts = (count + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
+    const auto start = [&](int part) { return first + count * part / parts; };
+    for (int part = 0; part < parts; ++part) interleave_rows(x, start(part), start(part + 1) - start(part), w.quads);
+    for (int block = 0; block < w.blocks; ++block)
+      for (int part = 0; part < parts; ++part) {
+        const int row = start(part);
+        const Dot::Input* a = reinterpret_cast<const Dot::Input*>(x.scratch) + size_t(row) * w.quads * QUAD;
+        switch (start(part + 1) - row) {
+          case 1: gemm_block<1>(w, x, a, row, block, target); break;
+          case 2: gemm_block<2>(w, x, a, row, block, target); break;
+          case 3: gemm_block<3>(w, x, a, row, block, target); break;
+          case 4: gemm_block<4>(w, x, a, row, block, target); break;
+          case 5: gemm_block<5>(w, x, a, row, block, target); break;
+          default: gemm_block<6>(w, x, a, row, block, target);
+        }
+      }
+  };
+  for (int first = 0; first < rows; first += CACHED_ROWS)
+    in_cache(first, rows - first < CACHED_ROWS ? rows - first : CACHED_ROWS);
+}
