@@ -119,6 +119,11 @@ def test_the_rest_of_a_cut_file_is_asked_for_again_by_itself(site, open_page, ra
     assert page.is_hidden("#retry")
 
 
+def asked_since_the_last_bytes(site):
+    """A browser drops what it had not read of a file that was cut: then the next answer brings a little more."""
+    return site.asked.count(site.asked[-1])
+
+
 def test_a_page_waits_for_a_server_that_is_gone_for_a_while(folder, open_page):
     site = GatedSite(folder, share_before_layer(folder / "model.anydepth", 2))
     page = open_page(site.url)
@@ -139,7 +144,7 @@ def test_a_file_that_never_comes_is_not_asked_for_without_end(site, open_page):
     page.evaluate("() => { RETRY_DELAYS.fill(0.1); }")
     site.cut()
     expect_note(page, r" Depth 1-1 works\.$")
-    assert len(site.asked) == 7
+    assert asked_since_the_last_bytes(site) == 6
     site.mend()
     page.click("#retry")
     expect_start(page, "#arrival-note", "The model is here")
