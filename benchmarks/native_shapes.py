@@ -47,7 +47,7 @@ def main() -> None:
         model = random_model(width, 6, VOCABULARY[width]).eval()
         native = NativeModel(packed(model), arguments.kernels)
         sub = SubNetwork.prefix(6, 6)
-        peer = to_ctranslate2(model, sub)
+        peer = to_ctranslate2(model, sub, 1, within=False)
         for case in cases:
             batch, source, output = map(int, case.split(":"))
             rng = np.random.default_rng(1)
