@@ -79,7 +79,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def describe_depths(menu: DepthMenu) -> str:
-    """For `repr`: 18 depths 1-1..6-3, default 4-1."""
+    """For `repr`: 18 depths 1-1..6-3, default 4-3."""
     names = menu.names
     if len(names) == 1:
         return f"depth {names[0]}"
