@@ -138,6 +138,16 @@ def check_files(folder: Path, config: FolderConfig, names: Collection[str] = FIL
             raise ValueError(f"{name} is not what was saved")
 
 
+def check_length(weights: Path) -> None:
+    """Whether the file is as long as its header says: cut off, empty or missing files are found without reading it."""
+    with weights.open("rb") as file:
+        size, header = weights.stat().st_size, int.from_bytes(file.read(8), "little")
+        tensors = json.loads(file.read(header)) if 8 + header <= size else {}
+    ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
+    if not ends or 8 + header + max(ends) != size:
+        raise ValueError(f"{weights.name} is not as long as it says: {size:,} bytes")
+
+
 def make_model(config: FolderConfig, tensors: "dict[str, Tensor]") -> "Transformer":
     """The model that config.json describes, with these weights.
 

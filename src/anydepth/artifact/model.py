@@ -29,6 +29,7 @@ from anydepth.artifact.folder import (
     FolderConfig,
     LanguagePair,
     check_files,
+    check_length,
     check_menu,
     check_pairs,
     make_model,
@@ -329,6 +330,7 @@ def load_model(path: Path | str, device: str = "cpu", *, defer: bool = False) ->
     with _damaged(folder):
         config = read_config(folder)
         check_files(folder, config, set(FILES) - {WEIGHTS})
+        check_length(folder / WEIGHTS)
         weights = StoredWeights(folder, config, device)
         if not defer:
             _ = weights.model
