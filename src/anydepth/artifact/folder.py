@@ -112,7 +112,15 @@ def _has_default(config: ModelConfig, key: str) -> bool:
 
 
 def read_config(folder: Path) -> FolderConfig:
-    return parse_config(json.loads((folder / "config.json").read_text("utf-8")), folder)
+    return parse_config(read_part(folder / "config.json"), folder)
+
+
+def read_part(path: Path) -> Any:
+    """The content of a JSON file of the folder; what is wrong with it is said with its name."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 def parse_config(record: Any, folder: Path) -> FolderConfig:

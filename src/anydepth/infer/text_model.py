@@ -107,6 +107,8 @@ def check_texts(texts: Iterable[str]) -> list[str]:
 
 def _a(value: object) -> str:
     name = type(value).__name__
+    if value is None or isinstance(value, bytes):
+        return "None" if value is None else name
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 

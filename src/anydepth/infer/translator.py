@@ -344,11 +344,20 @@ def _group_by_depth(
     elif len(depth) == len(sources):
         names = [depth[i] for i in waiting]
     else:
-        raise UserError(f"there are {len(sources):,} texts but {len(depth):,} depths: give one for each text")
+        raise UserError(_wrong_number(depth, len(sources), menu))
     groups: dict[str, list[int]] = {}
     for i, name in zip(waiting, names, strict=True):
         groups.setdefault(menu[name].name, []).append(i)
     return groups
+
+
+def _wrong_number(depths: Sequence[object], texts: int, menu: DepthMenu) -> str:
+    if len(depths) == 2 and all(isinstance(layers, int) for layers in depths):
+        return f"{depths!r} is not a depth: write encoder-decoder, '{depths[0]}-{depths[1]}'"
+    said = (
+        f"{texts:,} {'text' if texts == 1 else 'texts'} but {len(depths):,} {'depth' if len(depths) == 1 else 'depths'}"
+    )
+    return f"{said}: give one for all, such as '{menu.default.name}', or one for each text"
 
 
 def _in_capitals(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
