@@ -92,9 +92,9 @@ def test_wrong_values_are_refused_in_the_library_s_own_words(
 
 
 def test_as_many_depths_as_texts(translator: Translator) -> None:
-    with pytest.raises(UserError, match="^1 text but 2 depths: give one for all, such as '2-2', or one for each text$"):
+    with pytest.raises(UserError, match=r"^1 text but 2 depths: give one for all, such as '2-2', or one for each text$"):
         translator.translate("le chat.", depth=["2-1", "2-2"])
-    with pytest.raises(UserError, match="^2 texts but 1 depth: "):
+    with pytest.raises(UserError, match=r"^2 texts but 1 depth: "):
         translator.translate(["le chat.", "un chien."], depth=["2-1"])
 
 
@@ -139,11 +139,9 @@ def test_each_class_refuses_the_other_s_models(toy_run: Path) -> None:
     assert isinstance(load(toy_run), Translator)
     assert isinstance(load(GOLDEN / "classifier"), Classifier)
     for open_it in (Translator.load, Classifier.load, load):
-        with pytest.raises(UserError, match="^3 is not a path: "):
+        with pytest.raises(UserError, match=r"^3 is not a path: "):
             open_it(3)
-        with pytest.raises(
-            UserError, match=r"no model at pt-en.anydepth: give a model folder, a model file \(.anydepth\)"
-        ):
+        with pytest.raises(UserError, match=r"no model at pt-en.anydepth: .*, a model file \(.anydepth\)"):
             open_it("pt-en.anydepth")
 
 

@@ -354,10 +354,8 @@ def _group_by_depth(
 def _wrong_number(depths: Sequence[object], texts: int, menu: DepthMenu) -> str:
     if len(depths) == 2 and all(isinstance(layers, int) for layers in depths):
         return f"{depths!r} is not a depth: write encoder-decoder, '{depths[0]}-{depths[1]}'"
-    said = (
-        f"{texts:,} {'text' if texts == 1 else 'texts'} but {len(depths):,} {'depth' if len(depths) == 1 else 'depths'}"
-    )
-    return f"{said}: give one for all, such as '{menu.default.name}', or one for each text"
+    counts = f"{texts:,} text{'' if texts == 1 else 's'} but {len(depths):,} depth{'' if len(depths) == 1 else 's'}"
+    return f"{counts}: give one for all, such as '{menu.default.name}', or one for each text"
 
 
 def _in_capitals(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
