@@ -119,7 +119,8 @@ def export(
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+    what = "every depth" if chosen == "all" else f"depth {chosen}"
+    stderr.print(f"{out}: {what}, {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
 def classifies(model: Path) -> bool:
@@ -151,7 +152,8 @@ def _export_classifier(
         tell_labels(one, sample.origin)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         hint = "its README.md says how to run it"
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
+    what = "every depth" if to == "runtime" else f"depth {chosen}"
+    stderr.print(f"{out}: {what}, {size / 1e6:.1f} MB; {hint}")
 
 
 def tell_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
@@ -178,7 +180,7 @@ def _export_whole(
         hint = f"host the folder, or try it: python -m http.server --directory {out}"
     else:
         size, hint = out.stat().st_size, f"run it with anydepth-run, or `anydepth translate {out}`"
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
+    stderr.print(f"{out}: every depth, {size / 1e6:.1f} MB; {hint}")
 
 
 def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:

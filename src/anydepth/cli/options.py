@@ -89,7 +89,8 @@ EngineOption = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: compute type, such as int8.  [default: the engine's own]",
+        help="Compute type: int8 with --engine native; int8, float32 or another with ctranslate2; float32 with torch.  "
+        "[default: the engine's own]",
         show_default=False,
     ),
 ]

@@ -83,7 +83,7 @@ class Translator(TextModel):
             engine: "native" (int8), "ctranslate2", "torch", or "auto", the fastest that is here.
             device: "auto", "cpu" or "cuda".
             threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
-            quantize: The compute type of CTranslate2, such as "int8".
+            quantize: The compute type: "int8" on the native engine, "int8", "float32" or another of CTranslate2.
             speculate: On the native engine, the shallowest depth drafts and the asked one verifies: the same output,
                 sooner, for texts that are translated one at a time (batch_size=1).
             shortlist: Search among the outputs of the model's lexical shortlist, which is faster. By default where the
