@@ -15,7 +15,7 @@ from common import interleaved, print_versions
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from anydepth.artifact.model import arrange_for_decoding
+from anydepth.artifact.weights import arrange_for_decoding
 from anydepth.depth import SubNetwork
 from anydepth.model import Transformer
 from anydepth.model.hf import convert_tensors, make_config

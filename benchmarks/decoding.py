@@ -12,7 +12,7 @@ import torch
 import typer
 from common import interleaved, print_versions, random_model
 
-from anydepth.artifact.model import arrange_for_decoding
+from anydepth.artifact.weights import arrange_for_decoding
 from anydepth.data import Tokenizer
 from anydepth.engines.base import SearchOptions
 from anydepth.engines.ctranslate2 import convert, write

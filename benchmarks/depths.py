@@ -10,7 +10,7 @@ import torch
 import typer
 from common import interleaved, print_versions, random_model
 
-from anydepth.artifact.model import arrange_for_decoding
+from anydepth.artifact.weights import arrange_for_decoding
 from anydepth.data import Tokenizer
 from anydepth.depth import SubNetwork
 from anydepth.engines.base import SearchOptions

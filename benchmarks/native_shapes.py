@@ -55,10 +55,10 @@ def main() -> None:
             texts = [[str(token) for token in one[:-1]] for one in sources]  # it adds EOS itself
             options = SearchOptions(beam=1, length_penalty=0.0, min_length=output, scores=False)
 
-            def ours(sources=sources, output=output, batch=batch, options=options) -> object:  # type: ignore[no-untyped-def]
+            def ours(native=native, sub=sub, sources=sources, output=output, batch=batch, options=options) -> object:  # type: ignore[no-untyped-def]
                 return native.search(sub, SearchBatch(sources, [output] * batch), options)
 
-            def theirs(texts=texts, output=output, batch=batch) -> object:  # type: ignore[no-untyped-def]
+            def theirs(peer=peer, texts=texts, output=output, batch=batch) -> object:  # type: ignore[no-untyped-def]
                 return peer.translate_batch(
                     texts,
                     beam_size=1,

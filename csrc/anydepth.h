@@ -187,9 +187,8 @@ typedef struct {
 } anydepth_classify_options;
 /* Of each text the probability of each class, [sentences, classes], and how many layers each token ran, [tokens]. The
  * sub-network has no decoder layers, and the batch needs no limits. */
-ANYDEPTH_API int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub,
-                                   const anydepth_batch* batch, const anydepth_classify_options* options,
-                                   float* probabilities, int32_t* depths);
+ANYDEPTH_API int anydepth_classify(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
+                                   const anydepth_classify_options* options, float* probabilities, int32_t* depths);
 /* Counts of speculation since the model was opened: drafted and accepted tokens, passes, output tokens. */
 ANYDEPTH_API void anydepth_speculation(const anydepth_model* model, int64_t counts[4]);
 

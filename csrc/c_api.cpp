@@ -512,15 +512,17 @@ int32_t anydepth_classes(const anydepth_model* model) {
   return guarded([&] { return checked(model).classes; });
 }
 
-int anydepth_classify(const anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
+int anydepth_classify(anydepth_model* model, const anydepth_subnetwork* sub, const anydepth_batch* batch,
                       const anydepth_classify_options* options, float* probabilities, int32_t* depths) {
   return guarded([&] {
     const Model& m = checked(model);
     check(m.classes > 0, "the model translates: it has no classes");
     const SubNetwork chosen = checked(m, sub);
     const SourceBatch sources = checked(m, batch);
-    const ClassifyOptions wanted = checked(m, chosen, options);
+    ClassifyOptions wanted = checked(m, chosen, options);
     check(probabilities != nullptr && depths != nullptr, "there is no place for the results");
+    const Call call(*model);
+    wanted.team = call.team();
     const Classified found = classify(m, chosen, sources, wanted);
     std::copy(found.probabilities.begin(), found.probabilities.end(), probabilities);
     std::copy(found.depths.begin(), found.depths.end(), depths);

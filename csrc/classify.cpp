@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 namespace anydepth {
 
@@ -119,11 +120,40 @@ class Classifying : public EncoderObserver {
   Buffer<float> row_;
 };
 
+// A part of the texts for each thread.
+Classified classify_in_parts(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
+                             const ClassifyOptions& options) {
+  const int parts = options.team->size();
+  ClassifyOptions alone = options;
+  alone.team = nullptr;
+  const std::vector<int> starts = sources.divide(parts);
+  std::vector<Classified> found(parts);
+  std::vector<std::exception_ptr> failed(parts);
+  options.team->run([&](int part) {
+    try {
+      if (starts[part] < starts[part + 1])
+        found[part] = classify(model, sub, sources.between(starts[part], starts[part + 1]), alone);
+    } catch (...) {
+      failed[part] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& one : failed)
+    if (one) std::rethrow_exception(one);
+  Classified all;
+  for (const Classified& part : found) {
+    all.probabilities.insert(all.probabilities.end(), part.probabilities.begin(), part.probabilities.end());
+    all.depths.insert(all.depths.end(), part.depths.begin(), part.depths.end());
+  }
+  return all;
+}
+
 }  // namespace
 
 Classified classify(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
                     const ClassifyOptions& options) {
-  Runner runner(model, sub, options.stop);
+  if (options.team != nullptr && sources.sentences() >= 2 * options.team->size())
+    return classify_in_parts(model, sub, sources, options);
+  Runner runner(model, sub, options.stop, options.team);
   Classifying classifying(model, sub, sources, options);
   runner.encode(classifying.sources(), &classifying);
   return classifying.result();

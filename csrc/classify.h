@@ -19,6 +19,7 @@ struct ClassifyOptions {
   ExitRule rule;
   float halting_scale = 0.0f;  // of the depths that the halting unit says; 0: all tokens run all layers
   StopConditions stop;
+  Team* team = nullptr;  // threads that share the work: texts, or if there are too few, layers
 };
 
 struct Classified {

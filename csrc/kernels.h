@@ -115,6 +115,7 @@ const Kernels* avx_vnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();
+const Kernels* neon_i8mm_kernels();
 const Kernels* wasm_kernels();
 
 }  // namespace anydepth

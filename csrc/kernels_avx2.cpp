@@ -31,9 +31,14 @@ struct Dot {
     to[0] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile)));
     to[1] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + 16)));
   }
-  static inline void copy(const int8_t* four, Input* to) {
-    ANYDEPTH_UNROLL
-    for (int i = 0; i < QUAD; ++i) to[i] = four[i];
+  static inline void interleave_inputs(const int8_t* values, size_t stride, int rows, int quads, Input* to) {
+    for (int r = 0; r < rows; ++r, values += stride)
+      for (int quad = 0; quad < quads; ++quad) {
+        int32_t four;
+        __builtin_memcpy(&four, values + quad * QUAD, QUAD);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to + (size_t(quad) * rows + r) * QUAD),
+                         _mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+      }
   }
   static inline __m256i broadcast(const Input* four) {
     int64_t all;

@@ -138,10 +138,7 @@ constexpr int CACHED_ROWS = 96;  // rows whose inputs stay in the second cache
 // The same four inputs of `rows` rows side by side: [quads, rows, QUAD].
 inline const Dot::Input* interleave_rows(const QuantizedRows& x, int from, int rows, int quads) {
   Dot::Input* to = reinterpret_cast<Dot::Input*>(x.scratch) + size_t(from) * quads * QUAD;
-  for (int r = 0; r < rows; ++r) {
-    const int8_t* row = x.values + size_t(from + r) * x.stride;
-    for (int quad = 0; quad < quads; ++quad) Dot::copy(row + quad * QUAD, to + (size_t(quad) * rows + r) * QUAD);
-  }
+  Dot::interleave_inputs(x.values + size_t(from) * x.stride, x.stride, rows, quads, to);
   return to;
 }
 

@@ -64,6 +64,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_interleave.inl"
 
 // VNNI multiplies unsigned by signed bytes: weights are made 128 larger, as unsigned bytes, when they are loaded, and 128
 // times the sum of the activations is subtracted at the end.
@@ -178,11 +179,7 @@ GemmRows gemm_for_rows(int count) {
 // The same four inputs of all rows side by side: [quads, rows, QUAD].
 const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int quads) {
   int8_t* to = x.scratch + size_t(from) * quads * QUAD;
-  for (int r = 0; r < rows; ++r) {
-    const int8_t* row = x.values + size_t(from + r) * x.stride;
-    for (int quad = 0; quad < quads; ++quad)
-      __builtin_memcpy(to + (size_t(quad) * rows + r) * QUAD, row + quad * QUAD, QUAD);
-  }
+  interleave(x.values + size_t(from) * x.stride, x.stride, rows, quads, to);
   return to;
 }
 

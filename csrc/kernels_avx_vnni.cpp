@@ -30,7 +30,9 @@
       const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile));                    \
       to[0] = _mm256_xor_si256(own, _mm256_set1_epi8(static_cast<char>(0x80)));                          \
     }                                                                                                    \
-    static inline void copy(const int8_t* four, Input* to) { __builtin_memcpy(to, four, QUAD); }         \
+    static inline void interleave_inputs(const int8_t* values, size_t stride, int rows, int quads, Input* to) { \
+      interleave(values, stride, rows, quads, to);                                                       \
+    }                                                                                                    \
     static inline __m256i broadcast(const Input* four) {                                                 \
       int32_t all;                                                                                       \
       __builtin_memcpy(&all, four, sizeof all);                                                          \
@@ -55,6 +57,7 @@ namespace anydepth {
 namespace vex {
 namespace {
 
+#include "kernels_interleave.inl"
 ANYDEPTH_DOT(_mm256_dpbusd_avx_epi32)
 #include "kernels_avx2.inl"
 
@@ -76,6 +79,7 @@ namespace anydepth {
 namespace evex {
 namespace {
 
+#include "kernels_interleave.inl"
 ANYDEPTH_DOT(_mm256_dpbusd_epi32)
 #include "kernels_avx2.inl"
 

@@ -78,7 +78,7 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
   }
 }
 
-void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+[[maybe_unused]] void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
     for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);

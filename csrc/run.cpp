@@ -8,6 +8,7 @@ namespace anydepth {
 namespace {
 
 constexpr int CHUNK_ROWS = 384;  // of source sentences: few enough to stay in the processor's caches
+constexpr int HIDDEN_ROWS = 96;  // of the feed-forward layer at once: their hidden states stay in the second cache
 constexpr int ROWS_OF_THREAD = 8;  // from so many on, threads share rows of a product; below, its outputs
 constexpr float CLOSE = 0.02f;   // to the best logit, of the range of all: a few times the error of int8; these are
                                  // computed again in float
@@ -16,6 +17,25 @@ constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
 constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
 }  // namespace
+
+SourceBatch SourceBatch::between(int from, int to) const {
+  const int first = starts[from], last = starts[to];
+  SourceBatch own;
+  own.tokens.assign(tokens.begin() + first, tokens.begin() + last);
+  for (int i = from; i <= to; ++i) own.starts.push_back(starts[i] - first);
+  if (!depths.empty()) own.depths.assign(depths.begin() + first, depths.begin() + last);
+  return own;
+}
+
+std::vector<int> SourceBatch::divide(int parts) const {
+  std::vector<int> found(1, 0);
+  for (int part = 1; part <= parts; ++part) {
+    int to = found.back();
+    while (to < sentences() && int64_t(starts[to]) * parts < int64_t(starts.back()) * part) ++to;
+    found.push_back(part == parts ? sentences() : to);
+  }
+  return found;
+}
 
 void KVCache::make_room(int position, int slots) {
   while (static_cast<int>(blocks_.size()) <= position / BLOCK) {
@@ -118,14 +138,20 @@ void Runner::add_projection(const PackedMatrix& w, const float* branch, size_t s
 
 void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const size_t wide = padded(model_.ffn);
-  float* hidden = hidden_.get(x.count, wide);
+  const int most = HIDDEN_ROWS * (team_ == nullptr ? 1 : team_->size());
+  float* hidden = hidden_.get(std::min(x.count, most), wide);
   const bool relu = model_.activation == Activation::relu;
-  project(l.up, layer_norm(pre_norm(l.ffn_norm), x.x, x.count), width_, x.count,
-          {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
-  if (!relu)
-    for (int r = 0; r < x.count; ++r)
-      kernels_.gelu(hidden + r * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
-  add_projection(l.down, hidden, wide, x, weight, post_norm(l.ffn_norm));
+  for (int from = 0; from < x.count; from += most) {
+    const Rows some{x.x + from * width_, std::min(most, x.count - from)};
+    project(l.up, layer_norm(pre_norm(l.ffn_norm), some.x, some.count), width_, some.count,
+            {hidden, wide, relu ? Epilogue::relu : Epilogue::store});
+    if (!relu)
+      share(some.count, some.count * wide * 8, [&](int, int row, int last) {
+        for (; row < last; ++row)
+          kernels_.gelu(hidden + row * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
+      });
+    add_projection(l.down, hidden, wide, some, weight, post_norm(l.ffn_norm));
+  }
 }
 
 // Dense connections (DLCL) after layer k - 1, or of the embeddings at k = 0: a weighted sum of all normalized outputs

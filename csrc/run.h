@@ -23,6 +23,8 @@ struct SourceBatch {
   std::vector<int32_t> depths;  // how many layers each token runs, or empty: all of them
 
   int sentences() const { return static_cast<int>(starts.size()) - 1; }
+  SourceBatch between(int from, int to) const;  // some of the sentences
+  std::vector<int> divide(int parts) const;     // where each part begins, of about as many tokens; and the end
 };
 
 // One target position. `slots` says where in the KV cache each position up to its own is, so that hypotheses share

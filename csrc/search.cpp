@@ -152,29 +152,19 @@ namespace {
 // A part of the sentences for each thread, of about as many tokens.
 NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBatch& sources,
                       const std::vector<int32_t>& limits, const Options& options, SpeculationStats& stats) {
-  const int parts = options.team->size(), sentences = sources.sentences();
+  const int parts = options.team->size();
   Options alone = options;
   alone.team = nullptr;
   alone.draft_layers = 0;  // a batch is not speculated on, whatever its parts have
-  std::vector<int> starts(1, 0);
-  for (int part = 1; part <= parts; ++part) {
-    int to = starts.back();
-    while (to < sentences && int64_t(sources.starts[to]) * parts < int64_t(sources.starts.back()) * part) ++to;
-    starts.push_back(part == parts ? sentences : to);
-  }
+  const std::vector<int> starts = sources.divide(parts);
   std::vector<NBest> found(parts);
   std::vector<std::exception_ptr> failed(parts);
   options.team->run([&](int part) {
     try {
       const int from = starts[part], to = starts[part + 1];
       if (from == to) return;
-      const int first = sources.starts[from], last = sources.starts[to];
-      SourceBatch own;
-      own.tokens.assign(sources.tokens.begin() + first, sources.tokens.begin() + last);
-      for (int i = from; i <= to; ++i) own.starts.push_back(sources.starts[i] - first);
-      if (!sources.depths.empty()) own.depths.assign(sources.depths.begin() + first, sources.depths.begin() + last);
       const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
-      found[part] = search(model, sub, own, own_limits, alone, stats);
+      found[part] = search(model, sub, sources.between(from, to), own_limits, alone, stats);
     } catch (...) {
       failed[part] = std::current_exception();
     }

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,6 +29,7 @@ namespace {
 constexpr size_t CHUNK = 2048;      // lines in memory at once
 constexpr size_t SHARE = 32;        // lines that a thread takes at a time
 constexpr int MOST_THREADS = 1024;
+const char NO_MEMORY[] = "there is not enough memory";
 
 const char HELP[] =
     "anydepth-run FILE [options] < in > out\n"
@@ -294,10 +297,19 @@ void translate_lines(anydepth_model* model, const Arguments& arguments) {
     Chunk chunk{lines, std::vector<std::string>(lines.size())};
     const size_t workers = std::min<size_t>(arguments.threads, (lines.size() + SHARE - 1) / SHARE);
     std::vector<Failure> failures(std::max<size_t>(1, workers));
+    const auto work_on = [&](size_t i) {
+      try {
+        work(model, arguments, chunk, SHARE, before, failures[i]);
+      } catch (const std::bad_alloc&) {
+        failures[i] = {0, NO_MEMORY};
+      }
+    };
     std::vector<std::thread> threads;
-    for (size_t i = 1; i < workers; ++i)
-      threads.emplace_back([&, i] { work(model, arguments, chunk, SHARE, before, failures[i]); });
-    if (!lines.empty()) work(model, arguments, chunk, SHARE, before, failures[0]);
+    try {
+      for (size_t i = 1; i < workers; ++i) threads.emplace_back(work_on, i);
+    } catch (const std::system_error&) {  // the system gives no more: those that are there do the work
+    }
+    if (!lines.empty()) work_on(0);
     for (std::thread& thread : threads) thread.join();
     size_t end = lines.size();
     std::string reason;
@@ -357,6 +369,8 @@ int main(int count, char** given) {
       translate_lines(model, arguments);
     }
     anydepth_free(model);
+  } catch (const std::bad_alloc&) {
+    fail(NO_MEMORY);
   } catch (const std::exception& error) {
     fail(error.what());
   }

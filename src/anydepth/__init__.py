@@ -71,7 +71,7 @@ def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence
 
 
 def __getattr__(name: str) -> object:
-    """Translator and Classifier are imported when they are asked for: a Classifier imports PyTorch."""
+    """Translator and Classifier are imported when they are asked for: `import anydepth` stays cheap."""
     if name == "Translator":
         from anydepth.infer.translator import Translator
 

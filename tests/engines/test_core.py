@@ -147,6 +147,24 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(programs, model_file, argumen
     assert done.stderr.count("\n") == 1
 
 
+@compiled
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the stack of a thread has another size")
+def test_it_does_with_fewer_threads_than_asked_for(programs, model_file):
+    """With a stack that has no room in memory, no thread can be started."""
+    command = '"$0" "$@"'
+    arguments = (programs / "anydepth_run", model_file, "--depth", "1-1", "--threads", 4)
+    text = "le chat dort.\n" * 200
+    expected = run("sh", "-c", command, *arguments, text=text)
+    assert expected.returncode == 0, expected.stderr
+    found = run("sh", "-c", f"ulimit -s {1 << 37} || exit 77; exec {command}", *arguments, text=text)
+    if found.returncode == 77:
+        pytest.skip("the size of stacks is limited here")
+    assert (found.returncode, found.stderr, found.stdout) == (0, "", expected.stdout)
+
+
+@compiled
+@pytest.mark.slow
 def test_lines_are_answered_as_they_come(programs, model_file):
     """Whoever writes them may wait for a translation before the next one."""
     command = [str(programs / "anydepth_run"), str(model_file)]
@@ -274,7 +292,7 @@ said(lambda: t.translate("le chat.", depth="9-9"))
 said(lambda: t.translate(["le chat.", 5]))
 said(lambda: t.translate(["le chat."] * 40 + ["le chat " * 100]))
 said(lambda: t.translate("le chat.", beam=0))
-said(lambda: t.translate("le chat.", beam="x"))
+said(lambda: t.translate("le chat.", beam=2.5))
 said(lambda: t.translate("le chat.", timeout=float("nan")))
 said(lambda: t.translate("le chat.", timeout=1e-9))
 said(lambda: t.hypotheses("le chat."))
@@ -295,7 +313,7 @@ said(lambda: t.translate_text("le chat."))
             ("TranslationError", "text 2 is of type int, not a string"),
             ("TooLongError", "text 41 has"),
             ("TranslationError", "beam is out of range"),
-            ("TranslationError", "beam is 'x'"),
+            ("TranslationError", "beam is 2.5: use a whole number"),
             ("TranslationError", "timeout is out of range"),
             ("StoppedError", "time was over"),
             ("TranslationError", "write [text]"),

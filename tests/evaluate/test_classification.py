@@ -52,7 +52,7 @@ def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, n
     test = LabelledTexts.read(labelled_file)
     by_hand = []
     for path in (by_mi_run, noisy):
-        labels = [one.label for one in Classifier.load(path, device="cpu").classify(test.texts)]
+        labels = [one.label for one in Classifier.load(path, engine="torch", device="cpu").classify(test.texts)]
         by_hand.append(100 * sum(map(str.__eq__, labels, test.labels)) / len(labels))
     accuracy = found.systems[1].main.accuracy
     assert by_hand[0] != by_hand[1]
@@ -62,7 +62,7 @@ def test_accuracy_and_deviation_are_those_worked_out_by_hand(found, by_mi_run, n
 
 
 def test_layers_of_tokens_are_those_of_the_table(found, by_mi_run, labelled_file):
-    classifier = Classifier.load(by_mi_run, device="cpu")
+    classifier = Classifier.load(by_mi_run, engine="torch", device="cpu")
     depths = [classifier.token_depths.of(ids) for ids in classifier.read(LabelledTexts.read(labelled_file).texts)]
     total, tokens = sum(map(sum, depths)), sum(map(len, depths))
     one = found.systems[1].main.models[0]
@@ -82,22 +82,27 @@ def test_a_larger_scale_is_deeper_and_that_of_training_changes_nothing(found):
     assert static.main.depth.mean == 3
 
 
-def test_whole_texts_that_leave_early_are_points_of_the_curve(halting_run, by_mi_run, static_run, labelled_file):
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_whole_texts_that_leave_early_are_points_of_the_curve(
+    halting_run, by_mi_run, static_run, labelled_file, engine
+):
     test = LabelledTexts.read(labelled_file)
     rules = ("confidence:0.5", "patience:2")
-    options = EvaluationOptions(exits=rules, **QUICK)
+    options = EvaluationOptions(exits=rules, engine=engine, **QUICK)
     runs = {"halting": halting_run, "mi": by_mi_run, "plain": static_run}
     systems = evaluate({name: find_members([run], test) for name, run in runs.items()}, options).systems
     assert [len(system.curve) for system in systems] == [2, 2, 0]  # one exit is no choice
     for system, run in zip(systems, runs.values(), strict=True):
-        classifier = Classifier.load(run, device="cpu")
+        classifier = Classifier.load(run, engine=engine, device="cpu")
         for point, rule in zip(system.curve, rules, strict=False):
             found = classifier.classify(test.texts, exit_rule=rule)
             assert point.setting.name == f"exit {rule}"
             assert point.to_json()["exit"] == rule
             assert point.models[0].computed == sum(one.computed for one in found)
             assert point.models[0].right == sum(map(str.__eq__, (one.label for one in found), test.labels))
-    evaluation_report(evaluate({"halting": find_members([halting_run], test)}, options)).figures()
+    again = evaluate({"halting": find_members([halting_run], test)}, options)
+    assert again.conditions.engine == engine
+    evaluation_report(again).figures()
 
 
 def test_other_rules_for_words_are_tried(by_mi_run, labelled_file):
@@ -174,7 +179,7 @@ def test_a_narrow_terminal_has_all_columns(found):
 
 def test_lambdas_are_for_reconstruction(by_mi_run, labelled_file, tmp_path):
     test, folder = LabelledTexts.read(labelled_file), tmp_path / "reconstruction"
-    there = Classifier.load(by_mi_run, device="cpu")
+    there = Classifier.load(by_mi_run, engine="torch", device="cpu")
     table = WordDepths.load(reconstruction_table(by_mi_run, tmp_path / "table.json"))
     tensors = {name: p.detach() for name, p in there.model.named_parameters()}
     content = saving.ModelContent(
@@ -229,7 +234,7 @@ def test_the_sample_is_always_the_same():
 
 
 def test_at_full_depth_a_text_is_cut_at_the_same_place(by_mi_run):
-    classifier = Classifier.load(by_mi_run, device="cpu")
+    classifier = Classifier.load(by_mi_run, engine="torch", device="cpu")
     long = ["the film " * 100]
     assert at_full_depth(classifier).read(long) == classifier.read(long)
     assert len(classifier.read(long)[0]) < classifier.model.config.max_length
@@ -249,7 +254,7 @@ def test_words_that_share_a_sub_word_are_all_explained():
 
 
 def test_words_of_an_explanation_join_to_the_text(by_mi_run):
-    classifier, text = Classifier.load(by_mi_run, device="cpu"), "the awful film, and a dog."
+    classifier, text = Classifier.load(by_mi_run, engine="torch", device="cpu"), "the awful film, and a dog."
     one = explain(classifier, text, "mi")
     assert "".join(" " * word.spaced + word.text for word in one.words).strip() == text
     wanted = classifier.token_depths.table.depths(["the", "awful", "film", ",", "and", "a", "dog", "."])
@@ -291,7 +296,7 @@ def test_many_labels_are_not_all_on_the_card(by_mi_run):
         "facts": {}, "labels": [f"label-{n}" for n in range(30)], "vocabulary": 9, "languages": ["en", "en"],
         "model": {"encoder_layers": 3, "decoder_layers": 0, "width": 8},
     }  # fmt: skip
-    card = model_card(record, Classifier.load(by_mi_run, device="cpu").menu)
+    card = model_card(record, Classifier.load(by_mi_run, engine="torch", device="cpu").menu)
     assert "label-19 and 10 more." in card
     assert "label-20" not in card
     assert "language:\n- en" in card

@@ -105,9 +105,10 @@ def test_several_language_pairs(two_targets_run):
         assert served.client.get("/model").json()["engine"] == "ctranslate2"
 
 
-def test_a_classifier(by_mi_run):
-    classifier = package.load(by_mi_run, engine="torch")
-    with serving(by_mi_run, "--workers", 2) as served:
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_classifier(by_mi_run, engine):
+    classifier = package.load(by_mi_run, engine=engine)
+    with serving(by_mi_run, "--workers", 2, "--engine", engine) as served:
         text = "a good film , really good"
         expected, words = classifier.explain(text)
         answer = served.post("/classify", q=text, words=True).json()
@@ -133,7 +134,8 @@ def test_a_classifier(by_mi_run):
         assert unknown.status_code == 422
         assert unknown.json() == {"error": "Invalid request: there is no dept parameter: did you mean depth?"}
         assert served.translate("le chat").status_code == 404
-        assert served.client.get("/model").json()["kind"] == "classification"
+        about = served.client.get("/model").json()
+        assert (about["kind"], about["engine"]) == ("classification", engine)
 
 
 def test_a_language_code_with_a_hyphen(toy_run, tmp_path):

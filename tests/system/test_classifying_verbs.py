@@ -36,7 +36,7 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
     asked = ("classify", by_mi_run, "--scale", 0.7, "--batch-size", 7)
     done = anydepth(*asked, stdin=("\n".join(lines) + "\n").encode(), fresh=True)
     assert done.returncode == 0, done.stderr
-    expected = package.load(by_mi_run, engine="torch").classify(lines, scale=0.7, batch_size=7)
+    expected = package.load(by_mi_run).classify(lines, scale=0.7, batch_size=7)
     rows = [f"{o.label}\t{o.probability:.4f}\t{o.depth:.2f}" for o in expected]
     rows[0] = rows[-2] = ""
     assert done.stdout.decode().split("\n") == [*rows, ""]
@@ -46,7 +46,7 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
 def test_classify_lets_texts_leave_early_and_says_how_early(halting_run, piped):
     stdin = "".join(f"{text}\n" for text in TEXTS).encode()
     done = piped(stdin, "classify", halting_run, "--exit", "confidence:0.9")
-    expected = package.load(halting_run, engine="torch").classify(TEXTS, exit_rule="confidence:0.9")
+    expected = package.load(halting_run).classify(TEXTS, exit_rule="confidence:0.9")
     depths = [float(line.split("\t")[2]) for line in done.stdout.decode().splitlines()]
     assert depths == [one.depth for one in expected]
     assert f"texts left after {sum(depths) / len(depths):.2f} of 3 layers" in done.stderr.decode()

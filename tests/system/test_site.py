@@ -273,9 +273,8 @@ def test_times_are_of_what_ran_now_and_a_budget_holds_by_the_times_shown(site, o
     page = open_page(site.url)
     expect_start(page, "#arrival-note", "The model is here")
     page.fill("#text", "le chat dort.")
-    page.wait_for_function(
-        "() => document.querySelector('#compare > div:last-child .soft').textContent.endsWith(' ms')"
-    )
+    last = "document.querySelector('#compare > div:last-child .soft')"
+    page.wait_for_function(f"() => {last}.textContent.endsWith(' ms')")
     known = page.evaluate("() => state.tab.slowdowns.length")
     assert known > 0
     page.fill("#text", "")

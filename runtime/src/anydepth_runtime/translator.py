@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 SHARE = 32  # texts that a thread takes at a time
+WHOLE = ("beam", "nbest", "max_length")
 _library = c.load_library()
 
 
@@ -255,7 +256,8 @@ class Translator:
                 try:
                     setattr(request, key, value)
                 except TypeError as error:
-                    raise TranslationError(f"{key} is {value!r}: use a number") from error
+                    whole = "a whole number" if key in WHOLE else "a number"
+                    raise TranslationError(f"{key} is {value!r}: use {whole}") from error
         end = time.monotonic() + timeout if timeout is not None and timeout > 0 else None
         shares = [(start, given[start : start + SHARE]) for start in range(0, len(given), SHARE)]
         if len(shares) < 2 or self.threads == 1:

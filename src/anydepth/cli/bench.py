@@ -43,7 +43,7 @@ def bench(
     """
     from anydepth.cli.export import classifies
     from anydepth.device import cores
-    from anydepth.export.bench import bench as carry_out
+    from anydepth.export.bench import bench as run_bench
     from anydepth.export.bench import load_engines
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
@@ -60,7 +60,7 @@ def bench(
     ways, missing = load_engines(translator, threads or cores())
     sizes = (1, batch_size)
     with progress_bar("translating", len(names) * len(sizes) * rounds) as advance:
-        rows = list(carry_out(ways, names, sample.sources, sizes, rounds, lambda: advance(1)))
+        rows = list(run_bench(ways, names, sample.sources, sizes, rounds, lambda: advance(1)))
     _print_table(rows, list(ways))
     print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
     for line in missing:
@@ -76,7 +76,7 @@ def _bench_classifier(
     rounds: int,
     threads: int,
 ) -> None:
-    from anydepth.export.bench import bench as carry_out
+    from anydepth.export.bench import bench as run_bench
     from anydepth.export.bench import load_classifier_engines
     from anydepth.export.classifier import compare_labels, find_texts
     from anydepth.infer.classifier import Classifier
@@ -88,7 +88,7 @@ def _bench_classifier(
     ways, missing = load_classifier_engines(classifier, threads)
     timed = sample.sources[:texts]
     with progress_bar("classifying", len(names) * len(sizes) * rounds) as advance:
-        rows = list(carry_out(ways, names, timed, sizes, rounds, lambda: advance(1)))
+        rows = list(run_bench(ways, names, timed, sizes, rounds, lambda: advance(1)))
     _print_table(rows, list(ways), "torch")
     print(f"{len(timed):,} texts, {sample.origin}; {threads} thread(s)")
     for name in names if "native" in ways else ():

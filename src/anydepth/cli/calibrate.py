@@ -64,7 +64,7 @@ def calibrate(
     threads: Threads = None,
 ) -> None:
     """Measure time and quality of every depth on this machine, for `translate --budget`."""
-    from anydepth.evaluate.calibrate import calibrate as carry_out
+    from anydepth.evaluate.calibrate import calibrate as run_calibrate
     from anydepth.evaluate.calibrate import calibration_report
     from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.render import to_terminal
@@ -85,7 +85,7 @@ def calibrate(
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     text = given or _own_text(translator, model or bundled_model())
     options = RunOptions(beam, length_penalty, batch_size, cut_long, text.source_name, text.reference_name, repeats)
-    calibration = carry_out(translator, text.sources, text.references, options, timing_sentences=sentences)
+    calibration = run_calibrate(translator, text.sources, text.references, options, timing_sentences=sentences)
     to_terminal(calibration_report(calibration), results())
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
 

@@ -72,7 +72,7 @@ def distill(
 ) -> None:
     """Translate a corpus with a teacher, for sequence-level distillation. To resume, give the same command again."""
     from anydepth.infer.distill import DistillOptions, output_names
-    from anydepth.infer.distill import distill as carry_out
+    from anydepth.infer.distill import distill as run_distill
     from anydepth.infer.translator import Translator
 
     run = make_runner(runner, address, workers, device, threads, engine, quantize)
@@ -87,7 +87,7 @@ def distill(
         target_language=to_language,
     ).between()
     options = DistillOptions(depth, beam, length_penalty, batch_size, max_length, nbest, keep_all, chunk)
-    counts = carry_out(translator, source, out, options, reference, run)
+    counts = run_distill(translator, source, out, options, reference, run)
     if counts.kept:
         corpus = _corpus(*(out / name for name in output_names(translator.languages)))
         if translator.pair is None:

@@ -78,6 +78,13 @@ def evaluate(
     record: Annotated[
         bool, typer.Option(help="Write the results to the depth menu and the model card of each model.")
     ] = True,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Inference engine: torch (float32) or native (int8).",
+            autocompletion=lambda: ["torch", "native"],
+        ),
+    ] = "torch",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -100,6 +107,7 @@ def evaluate(
         timed,
         repeats,
         str(choose_device(device)),
+        engine,
     )
     if threads is not None:
         torch.set_num_threads(threads)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from anydepth.export.classifier import LabelComparison
     from anydepth.export.export import ExportCheck
     from anydepth.export.sample import SampleText
+    from anydepth.infer.classifier import Classifier
     from anydepth.infer.translator import Translator
 
 
@@ -78,7 +79,7 @@ def export(
     from anydepth.device import cores
     from anydepth.errors import UserError
     from anydepth.export.export import ExportRequest
-    from anydepth.export.export import export as carry_out
+    from anydepth.export.export import export as run_export
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
 
@@ -86,7 +87,12 @@ def export(
     if classifies(given):
         if reference is not None or pair is not None or default_depth is not None:
             raise UserError("a model that classifies has no references, pairs or default depth: leave these out")
-        _export_classifier(given, to, out, depth, quantize, source, sentences, threads or cores())
+        from anydepth.export.classifier import find_texts
+        from anydepth.infer.classifier import Classifier
+
+        classifier = Classifier.load(given, engine="torch", device="cpu", threads=threads or cores())
+        sample = find_texts(classifier, given, source, sentences)
+        _export_classifier(classifier, sample, to, out, depth, quantize)
         return
     whole = depth == "all" and to == "anydepth"
     if default_depth is not None and not whole:
@@ -114,8 +120,8 @@ def export(
     sample = find_sample(of_pair, model or bundled_model(), source, reference, sentences)
     request = ExportRequest(translator, chosen, quantize, threads or cores(), default_depth)
     with stderr.status(f"exporting {chosen} to {to}, then translating {len(sample.sources):,} sentences with both"):
-        result = carry_out(request, to, out, sample)
-    _tell(result, quantize, of_several=chosen == "all")
+        result = run_export(request, to, out, sample)
+    _print_check(result, quantize, of_several=chosen == "all")
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -130,33 +136,31 @@ def classifies(model: Path) -> bool:
 
 
 def _export_classifier(
-    model: Path, to: str, out: Path, depth: str | None, quantize: str, source: Path | None, texts: int, threads: int
+    classifier: "Classifier", sample: "SampleText", to: str, out: Path, depth: str | None, quantize: str
 ) -> None:
     from anydepth.errors import UserError
-    from anydepth.export.classifier import ClassifierExport, export_classifier, export_file, find_texts
-    from anydepth.infer.classifier import Classifier
+    from anydepth.export.classifier import ClassifierExport, export_classifier, export_file
 
-    classifier = Classifier.load(model, engine="torch", device="cpu", threads=threads)
-    sample = find_texts(classifier, model, source, texts)
+    threads = classifier.engine.threads
     if to == "runtime":
         if depth not in (None, "all") or quantize not in ("float32", "int8"):
             raise UserError("the file has every depth in int8: leave out depth and quantize")
         with stderr.status(f"writing {out}, then classifying with it and with the native engine"):
             found = export_file(classifier, out, sample, threads)
-        tell_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
+        print_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
         size, hint = out.stat().st_size, f"run it with `anydepth classify {out}` or `anydepth serve {out}`"
     else:
         chosen = classifier.menu.default.name if depth is None else classifier.check(depth)
         with stderr.status(f"exporting {chosen} to {to}, then classifying {len(sample.sources):,} texts with both"):
             one = export_classifier(ClassifierExport(classifier, chosen, quantize, threads), to, out, sample)
-        tell_labels(one, sample.origin)
+        print_labels(one, sample.origin)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         hint = "its README.md says how to run it"
     what = "every depth" if to == "runtime" else f"depth {chosen}"
     stderr.print(f"{out}: {what}, {size / 1e6:.1f} MB; {hint}")
 
 
-def tell_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
+def print_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
     at = f" at {found.depth}, the worst" if of_several else ""
     print(f"same labels{at}: {found.same:,} of {found.texts:,} ({origin})")
     if found.accuracy is not None:
@@ -183,7 +187,7 @@ def _export_whole(
     stderr.print(f"{out}: every depth, {size / 1e6:.1f} MB; {hint}")
 
 
-def _tell(result: "ExportCheck", quantize: str, of_several: bool) -> None:
+def _print_check(result: "ExportCheck", quantize: str, of_several: bool) -> None:
     count, origin = len(result.sample.sources), result.sample.origin
     at = f" at {result.depth}, the worst" if of_several else ""
     print(f"same tokens{at}: {result.same:,} of {count:,} ({origin})")

@@ -303,7 +303,7 @@ def _classifier_measured(on: dict[str, Any]) -> str:
 
 def _file(loaded: "LoadedModel") -> Path | None:
     """The model file, if it is one: that says nothing of parameters."""
-    from anydepth.artifact.model import FileWeights
+    from anydepth.artifact.weights import FileWeights
 
     return loaded.weights.file.path if isinstance(loaded.weights, FileWeights) else None
 
@@ -311,7 +311,7 @@ def _file(loaded: "LoadedModel") -> Path | None:
 def _sizes(loaded: "LoadedModel") -> dict[str, int | None]:
     """In memory: as PyTorch has it, or the sections of a model file."""
     from anydepth.artifact.folder import WEIGHTS
-    from anydepth.artifact.model import FileWeights
+    from anydepth.artifact.weights import FileWeights
     from anydepth.engines.packed import NAME
 
     if isinstance(loaded.weights, FileWeights):

@@ -35,7 +35,7 @@ def oracle(
     """Find the best depth of each sentence by its reference: an upper bound for a depth selector."""
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.experiment import RunOptions
-    from anydepth.evaluate.oracle import oracle as ask
+    from anydepth.evaluate.oracle import oracle as run_oracle
     from anydepth.evaluate.oracle_report import oracle_report
     from anydepth.evaluate.render import to_terminal, write_report
 
@@ -44,7 +44,7 @@ def oracle(
     on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
     families = opt.load_families(models, on)
     options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
-    report = oracle_report(ask(families, sources, references, options))
+    report = oracle_report(run_oracle(families, sources, references, options))
     to_terminal(report, opt.results())
     stale = ("oracle*.tsv", "distribution*.png")  # of a report with other models
     opt.stderr.print(f"report: {write_report(report, out, 'oracle.json', stale=stale)}")

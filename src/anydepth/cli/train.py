@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train a model. To resume a stopped or killed run exactly, give the same command again."""
     from anydepth.config.reading import read_recipe
-    from anydepth.training.run import train as carry_out
+    from anydepth.training.run import train as run_train
 
     members = list(_members(seeds, folds))
     recipes = [(name, read_recipe(recipe, [*(set_ or []), *changes])) for name, changes in members]
@@ -43,7 +43,7 @@ def train(
     for name, one in recipes:
         if name:
             stderr.print(f"== {out / name} ==")
-        carry_out(one, out / name)
+        run_train(one, out / name)
 
 
 def _members(seeds: int, folds: int | None) -> Iterator[tuple[str, list[str]]]:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from anydepth.artifact.model import FileWeights, LoadedModel
+from anydepth.artifact.model import LoadedModel
+from anydepth.artifact.weights import FileWeights
 from anydepth.device import cores
 from anydepth.engines.base import ClassifierEngine, Engine, check_exportable, check_native
 from anydepth.engines.native import NativeEngine, kernels, library

@@ -118,8 +118,10 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share a
-    batch alone, and one that is classified. `Engine` and `ClassifierEngine` in one."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share one alone.
+
+    `Engine` and `ClassifierEngine` in one.
+    """
 
     name, compute_type = "native", "int8"
 
@@ -138,8 +140,8 @@ class NativeEngine:
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
-        self._looking_up = Lock()
         native.set_threads(threads)
+        self._looking_up = Lock()
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
@@ -186,12 +188,7 @@ class NativeEngine:
         own = None
         if sub.by_word and depths.exit_rule is None and depths.table is not None:
             own = self._look_up(depths.table, sources)
-        count = min(self.threads, len(sources))
-        if count < 2:
-            return self.native.classify(sub, sources, depths, own)
-        parts = [(sources[n::count], None if own is None else own[n::count]) for n in range(count)]  # alike in length
-        found = list(self._pool.map(lambda part: self.native.classify(sub, part[0], depths, part[1]), parts))
-        return [found[i % count][i // count] for i in range(len(sources))]
+        return self.native.classify(sub, sources, depths, own)
 
     def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
         """One thread at a time: what is looked up for the first time is kept."""

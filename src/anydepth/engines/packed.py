@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from anydepth.artifact.model import FileWeights, LoadedModel, StoredWeights
+from anydepth.artifact.model import LoadedModel
 from anydepth.artifact.model_file import FileSection, ModelFile
+from anydepth.artifact.weights import FileWeights, StoredWeights
 from anydepth.engines.base import check_native
 from anydepth.engines.native import NativeModel
 from anydepth.errors import UserError

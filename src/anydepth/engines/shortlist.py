@@ -185,16 +185,16 @@ class _Corpus:
             owns.append(own)
             chunks.append((inverse.astype(np.int32), positions))
         distinct = np.unique(np.concatenate(owns)) if owns else np.empty(0, np.int64)
-        for number, (inverse, positions) in enumerate(chunks):  # its links by their places in `distinct`
-            chunks[number] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[inverse], positions)
+        for i, (links, positions) in enumerate(chunks):  # its links by their places in `distinct`
+            chunks[i] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[links], positions)
         sources = (distinct // self.vocabulary).astype(np.int32)
         shares = counts = np.ones(len(distinct))
         for _ in range(ROUNDS):
             counts = np.zeros(len(distinct))
-            for number, positions in chunks:
-                expected = shares[number]
+            for links, positions in chunks:
+                expected = shares[links]
                 expected /= np.bincount(positions, expected)[positions]
-                counts += np.bincount(number, expected, minlength=len(distinct))
+                counts += np.bincount(links, expected, minlength=len(distinct))
             shares = counts / np.bincount(sources, counts, minlength=self.vocabulary)[sources]
         sentences = np.bincount(np.concatenate([source for source, _ in self.pairs]), minlength=self.vocabulary)
         return distinct, counts / sentences[sources]

@@ -60,7 +60,7 @@ def calibrate(
         batches=[by_length[start : start + batch_size] for start in range(0, len(by_length), batch_size)],
     )
     with progress_bar("calibrate", plan.work * options.repeats) as advance:
-        plan.carry_out(options.repeats, advance)
+        plan.run(options.repeats, advance)
     conditions = CalibrationConditions(
         machine=machine_key(),
         device=translator.device,
@@ -152,7 +152,7 @@ class _Plan:
         """Sentences to translate in one pass."""
         return (len(self.singles) + len(self.in_batches)) * len(self.translator.menu)
 
-    def carry_out(self, repeats: int, advance: Advance) -> None:
+    def run(self, repeats: int, advance: Advance) -> None:
         names = self.translator.menu.names
         for name in names:
             self._timed(name, self.batches[0])  # warms up

@@ -50,6 +50,7 @@ class EvaluationOptions:
     timed: int = 200
     repeats: int = 3
     device: str = "cpu"
+    engine: str = "torch"
 
     def __post_init__(self) -> None:
         if not self.batch_sizes or min(self.batch_sizes) < 1:
@@ -156,6 +157,7 @@ def evaluate(
             repeats=options.repeats,
             device=options.device,
             threads=torch.get_num_threads(),
+            engine=options.engine,
         ),
         shown.label if shown else "",
         shown.mistakes if shown else (),
@@ -210,7 +212,7 @@ def _load(
 ) -> list[_TimedRun]:
     """A run for each way; the last is of the same weights at full depth, if that is another and nothing else static."""
     member, full = system.members[number], system.ways.full
-    classifier = member.load(options.device)
+    classifier = member.load(options.device, options.engine, torch.get_num_threads())
     runs = [_TimedRun(system, member, classifier, setting) for setting in system.ways.settings]
     own = [] if full is None or static is not None else [_TimedRun(system, member, at_full_depth(classifier), full)]
     return [*runs, *own]
@@ -280,7 +282,7 @@ def _make_system(label: str, members: Sequence[Member], options: EvaluationOptio
 
 
 def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
-    classifier = member.load(options.device)
+    classifier = member.load(options.device, options.engine, torch.get_num_threads())
     unknown = sorted(set(member.test.labels) - set(classifier.labels))
     if unknown:
         known = ", ".join(classifier.labels[:10]) + (", ..." if len(classifier.labels) > 10 else "")

@@ -40,8 +40,8 @@ class Member:
     special: str | None = None  # likewise
     unseen: str | None = None
 
-    def load(self, device: str = "cpu") -> Classifier:
-        classifier = Classifier.load(self.path, device=device)
+    def load(self, device: str = "cpu", engine: str = "torch", threads: int | None = None) -> Classifier:
+        classifier = Classifier.load(self.path, engine=engine, device=device, threads=threads)
         if not any((self.word_depths, self.special, self.unseen)):
             return classifier
         table = None if self.word_depths is None else WordDepths.load(self.word_depths)

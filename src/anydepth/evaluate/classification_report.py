@@ -64,6 +64,7 @@ def _record(member: Member, system: SystemResult, place: int, evaluation: Evalua
     classifier = member.load()
     menu, folder, conditions = classifier.menu, classifier.folder, evaluation.conditions
     measured_on = {
+        "engine": conditions.engine,
         "device": conditions.device,
         "threads": conditions.threads,
         "machine": conditions.machine,
@@ -243,6 +244,7 @@ def _terms(evaluation: Evaluation) -> rp.Terms:
         f"systems, and the median of {conditions.repeats} counts",
         "speed-up": f"against {evaluation.static}" if evaluation.static else own,
         "machine": f"{conditions.runs_on}, {conditions.machine}",
+        "engine": conditions.engine,
         **conditions.terms(),
     }
     return rp.Terms(pairs)

@@ -171,6 +171,7 @@ class EvaluationConditions(Environment):
     batch_sizes: tuple[int, ...]
     timed: int
     repeats: int
+    engine: str = "torch"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 from babel import Locale
 
 from anydepth import __version__
-from anydepth.artifact.model import FileWeights
 from anydepth.artifact.model_file import SUFFIX
+from anydepth.artifact.weights import FileWeights
 from anydepth.depth import MenuEntry
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText

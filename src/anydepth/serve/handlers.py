@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anydepth.artifact.folder import LanguagePair
-from anydepth.artifact.model import FileWeights
+from anydepth.artifact.weights import FileWeights
 from anydepth.data.tokenizer import encodable
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText

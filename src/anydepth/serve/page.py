@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from anydepth.artifact.model import FileWeights, StoredWeights
+from anydepth.artifact.weights import FileWeights, StoredWeights
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.engines.packed import PACKING
 from anydepth.engines.shortlist import NAME as SHORTLIST
