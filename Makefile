@@ -43,7 +43,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
-	@set -e; mkdir -p demo; for depth in 1-1 4-1 6-3; do \
+	@set -e; mkdir -p demo; for depth in 1-1 2-2 6-3; do \
 	  echo; echo "== the bundled model at depth $$depth =="; \
 	  $(BIN)/anydepth translate --depth $$depth < recipes/demo.pt > demo/bundled.$$depth.en; \
 	  paste -d '\n' recipes/demo.pt demo/bundled.$$depth.en; \

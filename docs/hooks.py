@@ -17,7 +17,13 @@ CORE = ROOT / "csrc"
 def _first_sentence(text: str) -> str:
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
     sentence = re.split(r"(?<=[a-z)`\d])\.\s", paragraph, maxsplit=1)[0].rstrip(".")
-    return sentence.replace("|", "\\|")
+    return _in_cell(sentence)
+
+
+def _in_cell(text: str) -> str:
+    """For a table. In code a bar ends no cell, and a backslash before it would be shown."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|").replace("<", "&lt;") for part in parts)
 
 
 def describe_module(path: Path) -> str:
@@ -64,7 +70,7 @@ def annotated_tree() -> str:
 
 
 def _help(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|").replace("<", "&lt;")
+    return _in_cell(" ".join((text or "").split()))
 
 
 def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -15,6 +15,8 @@ from anydepth.cli.classify import classify as classify_verb
 from anydepth.cli.translate import translate as translate_verb
 from anydepth.infer.classifier import Classification
 from anydepth.infer.options import HypothesesKeywords, TranslateKeywords, TranslationOptions
+from anydepth.selectors.budget import BudgetSelector
+from anydepth.selectors.calibration import LengthCost
 
 GOLDEN = Path(__file__).parent / "golden"
 TEXTS = ["le chat dort.", "un chien mange.", ""]
@@ -48,11 +50,11 @@ def test_one_text_gives_one_and_any_iterable_a_list(translator: Translator, clas
     ("texts", "said"),
     [
         ([3], "text 1 is an int, not a string"),
-        (["le chat.", None], "text 2 is a NoneType, not a string"),
-        ([b"le chat."], "text 1 is a bytes, not a string"),
+        (["le chat.", None], "text 2 is None, not a string"),
+        ([b"le chat."], "text 1 is bytes, not a string"),
         (3, "texts is an int: give a string"),
-        (None, "texts is a NoneType: give a string"),
-        (b"le chat.", "texts is a bytes: give a string"),
+        (None, "texts is None: give a string"),
+        (b"le chat.", "texts is bytes: give a string"),
     ],
 )
 def test_what_is_no_text_is_refused(translator: Translator, classifier: Classifier, texts: object, said: str) -> None:
@@ -74,6 +76,8 @@ def test_what_is_no_text_is_refused(translator: Translator, classifier: Classifi
         ({"progress": 3}, "^progress is 3: use a function"),
         ({"depth": "9-9"}, "^this model has no depth 9-9; it has: "),
         ({"depth": 6}, "^6 is not a depth"),
+        ({"depth": (2, 1)}, r"^\(2, 1\) is not a depth: write encoder-decoder, '2-1'$"),
+        ({"beam": 100_000}, "^beam is 100000: use at most 1,024$"),
         ({"depth": "auto"}, "^this model has no selector for `auto`"),
         ({"scale": 2.0}, "^this model has no depths of words"),
     ],
@@ -85,6 +89,13 @@ def test_wrong_values_are_refused_in_the_library_s_own_words(
         with pytest.raises(UserError, match=said) as caught:
             method(["le chat."], **options)
         assert "--" not in str(caught.value)
+
+
+def test_as_many_depths_as_texts(translator: Translator) -> None:
+    with pytest.raises(UserError, match=r"^1 text but 2 depths: give one for all, such as '2-2', or one for each text$"):
+        translator.translate("le chat.", depth=["2-1", "2-2"])
+    with pytest.raises(UserError, match=r"^2 texts but 1 depth: "):
+        translator.translate(["le chat.", "un chien."], depth=["2-1"])
 
 
 def test_misspelt_names_are_refused(translator: Translator, classifier: Classifier) -> None:
@@ -127,6 +138,11 @@ def test_each_class_refuses_the_other_s_models(toy_run: Path) -> None:
         load(GOLDEN / "classifier", engine="ctranslate2")
     assert isinstance(load(toy_run), Translator)
     assert isinstance(load(GOLDEN / "classifier"), Classifier)
+    for open_it in (Translator.load, Classifier.load, load):
+        with pytest.raises(UserError, match=r"^3 is not a path: "):
+            open_it(3)
+        with pytest.raises(UserError, match=r"no model at pt-en.anydepth: .*, a model file \(.anydepth\)"):
+            open_it("pt-en.anydepth")
 
 
 def test_a_language_pair_can_be_chosen_when_loading(two_targets_run: Path) -> None:
@@ -144,6 +160,12 @@ def test_repr(toy_run: Path, classifier: Classifier, two_targets_run: Path) -> N
         f"Translator(fr-en, fr-loud, {depths}, engine torch float32, 1 thread)"
     )
     assert repr(classifier).startswith(f"Classifier({len(classifier.labels)} labels, ")
+    assert repr(native.menu) == "DepthMenu(1-1, 1-2, 2-1, 2-2; default 2-2)"
+    costs = {"1-1": LengthCost(0.001, 0.0), "1-2": LengthCost(0.002, 0.0)}
+    selector = BudgetSelector(costs, {"1-1": 90.0, "1-2": 91.0}, 0.03)
+    assert repr(selector) == "BudgetSelector(30 ms per sentence, of 1-1, 1-2)"
+    native.translate(TEXTS, depth=selector)
+    assert repr(selector) == "BudgetSelector(30 ms per sentence, of 1-1, 1-2, depth 1-2)"
 
 
 def test_the_defaults_are_those_of_the_command_line() -> None:

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from anydepth.files import atomic_folder, write_atomically
+from anydepth.files import atomic_folder, checked_file, write_atomically
 
 
 @pytest.fixture
@@ -37,6 +37,19 @@ def test_what_a_killed_process_left_is_removed(tmp_path, dead_process):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f".model.tmp-{os.getppid()}", ".model.txt-notes", "model",
     ]  # fmt: skip
+
+
+def test_a_file_that_a_killed_process_was_checking_is_removed(tmp_path, dead_process):
+    (tmp_path / f".model[1].anydepth.tmp-{dead_process}").write_text("half")
+    (tmp_path / f".other.anydepth.tmp-{dead_process}").write_text("of another export")
+    final = tmp_path / "model[1].anydepth"
+    with pytest.raises(ZeroDivisionError), checked_file(final) as written, written.open("w"):
+        _ = 1 / 0
+    assert [path.name for path in tmp_path.iterdir()] == [f".other.anydepth.tmp-{dead_process}"]
+    with checked_file(final) as written:
+        written.write_text("right")
+        assert not final.exists()
+    assert final.read_text() == "right"
 
 
 def test_a_folder_that_was_just_moved_aside_comes_back(tmp_path, dead_process):

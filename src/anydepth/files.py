@@ -1,6 +1,7 @@
 """Writing so that a reader sees the old file or the new one, never half of it."""
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -47,14 +48,31 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextmanager
+def checked_file(final: Path) -> Iterator[Path]:
+    """Yield where to write a file beside `final`, and to try it; once the block succeeds it is synced and takes its
+    place."""
+    tidy_up_after_killed(final)
+    temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        sync_path(temporary)
+        temporary.replace(final)
+        sync_path(final.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def tidy_up_after_killed(final: Path) -> None:
     """Remove what processes that are no more left beside `final`; put it back if they had just moved it aside."""
-    for left in final.parent.glob(f".{final.name}.*-*"):
+    for left in final.parent.glob(f".{glob.escape(final.name)}.*-*"):
         kind, _, process = left.name.removeprefix(f".{final.name}.").partition("-")
         if kind not in ("tmp", "old") or not process.isdigit() or _is_running(int(process)):
             continue
         if kind == "old" and not final.exists():
             left.rename(final)
+        elif left.is_file():
+            left.unlink(missing_ok=True)
         else:
             shutil.rmtree(left, ignore_errors=True)
 

@@ -247,6 +247,13 @@ def test_every_file_has_its_clause_in_the_tree(monkeypatch):
     assert not [file for file, clause in rows if not clause.strip()]
 
 
+def test_bars_in_code_are_shown_without_backslashes(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    commands = importlib.import_module("hooks").command_reference()
+    assert "`line ||| text ||| score`" in commands
+    assert not [code for code in re.findall("`[^`]*`", commands) if "\\|" in code or "&lt;" in code]
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     pytest.importorskip("material", reason="needs the extra docs")

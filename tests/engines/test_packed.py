@@ -92,6 +92,22 @@ def test_a_damaged_one_is_made_again(folder, damage):
     assert (folder / NAME).read_bytes() == data
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-50], lambda data: data + b"0", lambda data: b"", None])
+def test_weights_of_another_length_are_refused_though_the_packed_form_is_whole(folder, damage):
+    anydepth.load(folder, engine="native")
+    weights = folder / "model.safetensors"
+    data = weights.read_bytes()
+    weights.unlink()
+    if damage is not None:
+        weights.write_bytes(damage(data))
+    for verb in ("translate", "info"):
+        done = run_anydepth(verb, folder, stdin=b"le chat dort.\n")
+        assert (done.returncode, done.stdout) == (2, b"")
+        said = done.stderr.decode()
+        assert "is damaged (model.safetensors" in said
+        assert len(said.splitlines()) == 1
+
+
 def test_where_the_folder_is_read_only_it_goes_to_the_cache(folder, tmp_path, monkeypatch):
     (folder / NAME).mkdir()  # even root cannot replace a folder by a file
     expected = anydepth.load(folder, engine="torch").translate(TEXTS[0])

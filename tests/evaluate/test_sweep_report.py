@@ -6,11 +6,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from constructed_sweeps import SOURCES, make_result, measurement, single, with_holes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
 from matplotlib.image import imread
+from matplotlib.path import Path as MatplotlibPath
 from rich.console import Console
 
+from anydepth.artifact import bundled_model
+from anydepth.depth.subnetwork import parse_depth
 from anydepth.errors import UserError
 from anydepth.evaluate.figures import draw
 from anydepth.evaluate.render import to_html, to_terminal
@@ -85,6 +91,28 @@ def test_every_picture_draws(result: SweepResult) -> None:
         assert height >= 300
         assert width >= 500
         assert "<title>" in svg
+
+
+def test_no_name_of_a_depth_lies_on_the_line_of_the_front() -> None:
+    """With the figures of the bundled model, where names used to."""
+    rows = json.loads((bundled_model() / "depths.json").read_text("utf-8"))["depths"]
+    depths = []
+    for row in rows:
+        n, m = parse_depth(row["name"])
+        one = measurement(n, m, row["cost"]["seconds_per_sentence"] * len(SOURCES))
+        depths.append(replace(one, quality=replace(one.quality, bleu=row["quality"]["bleu"])))
+    result = make_result(ModelSweep("pt-en", tuple(depths)))
+    figure = next(one for one in sweep_report(result).figures() if one.name == "quality-time")
+    canvas = Canvas(figsize=figure.size, dpi=150, layout="compressed")
+    renderer = FigureCanvasAgg(canvas).get_renderer()
+    figure.draw(canvas)
+    (axes,) = canvas.axes
+    line = next(one for one in axes.lines if one.get_drawstyle() == "steps-post")
+    x, y = (np.repeat(np.asarray(values), 2) for values in line.get_data())
+    steps = line.get_transform().transform_path(MatplotlibPath(np.column_stack([x[1:], y[:-1]])))
+    names = {text.get_text(): text.get_window_extent(renderer) for text in axes.texts}
+    assert names.keys() == {row["name"] for row in rows}
+    assert not [name for name, box in names.items() if steps.intersects_bbox(box, filled=False)]
 
 
 def test_the_same_sweep_gives_the_same_bytes() -> None:

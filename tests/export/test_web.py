@@ -43,6 +43,10 @@ def test_the_page_is_whole_and_small():
 def test_examples_are_short_where_the_sample_has_short_ones():
     long, short = ["x" * 100, "x" * 61], ["le chat dort.", "un chien mange."]
     assert SampleText([*long, *short], None, "test", in_model=True).examples() == [*short, *long]
+    plain = ["le petit chat dort, la souris mange.", "où est le petit chat ?!", "Où est la gare de la ville?"]
+    others = ["Le chat de Jean dort.", "le chat a 3 souris.", "le petit chat dort", "le chat « dort » là."]
+    shown = SampleText([*others, *plain], None, "test", in_model=True).examples()
+    assert shown == [plain[2], plain[0], *others[:3]]
     assert SampleText(short * 9, None, "test").examples() == []  # text of a user
 
 

@@ -126,6 +126,42 @@ def test_the_slider_chooses_among_depths_worth_their_time(url, open_page):
     expect_start(page, "#ran", "depth 2-2: ")
 
 
+def test_the_default_depth_is_a_step_of_the_slider_though_others_beat_it(url, open_page):
+    page = open_page(url)
+    page.evaluate(
+        "() => { state.pair.depths.find(one => one.name === '2-1').bleu = 1; state.pair.default = '2-1';"
+        " set_up_pair(pair_name()); }"
+    )
+    expect_start(page, "#slider-value", "depth 2-1 ")
+    at = page.input_value("#depth-slider")
+    page.locator("#depth-slider").press("ArrowRight")
+    assert page.input_value("#depth-slider") != at
+    assert not page.text_content("#slider-value").startswith("depth 2-1 ")
+    page.locator("#depth-slider").press("ArrowLeft")
+    expect_start(page, "#slider-value", "depth 2-1 ")
+    assert page.input_value("#depth-slider") == at
+
+
+def test_the_slider_follows_the_depth_that_the_budget_chose(url, open_page):
+    page = open_page(url)
+    page.fill("#text", "le chat dort.")
+    expect_start(page, "#ran", "depth 2-2: ")
+    page.fill("#budget", "0")
+    page.wait_for_function("() => document.getElementById('slider-value').textContent.includes(' a sentence: depth ')")
+    ran = page.text_content("#slider-value").rpartition(" ")[2]
+    assert page.evaluate("steps()[Number($('depth-slider').value)].name") == ran != "2-2"
+    expect_start(page, "#ran", f"depth {ran}: ")
+    page.click("#no-budget")
+    expect_start(page, "#slider-value", "depth 2-2 ")
+
+
+def test_the_head_names_the_engine_where_the_server_runs_it(server, open_page):
+    page = open_page(server.url)
+    assert "run by" not in page.text_content("#about")
+    page.select_option("#place", "server")
+    assert "; run by " in page.text_content("#about")
+
+
 def test_count_clear_and_copy(url, open_page):
     page = open_page(url, permissions=["clipboard-read", "clipboard-write"])
     page.fill("#text", "le chat dort.")

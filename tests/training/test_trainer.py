@@ -20,6 +20,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
+from anydepth.training import logging as training_logging
 from anydepth.training.checkpoint import average_checkpoints, load_tensors, saved_steps
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
@@ -277,3 +278,19 @@ def test_batch_order_is_independent_of_history(toy_recipe, tmp_path):
     one, other = fresh.at(1, 3), used.at(1, 3)
     assert isinstance(one, Batch)
     assert torch.equal(one.source, other.source)
+
+
+def test_the_time_left_is_told_by_recent_steps(monkeypatch):
+    """By a clock of our own: slow first steps, then 1 s a step, then 4 s."""
+    now = 0.0
+    monkeypatch.setattr(training_logging.time, "perf_counter", lambda: now)
+    meter = training_logging.Meter(1000)
+    for step, seconds in [(10, 500.0), *((10 * k, 10.0) for k in range(2, 21))]:
+        now += seconds
+        meter.read(step)
+        assert meter.seconds_left() == (None if step == 10 else 1000 - step)
+    for step in range(210, 260, 10):
+        now += 40.0 + 300.0
+        meter.pause(300.0)  # for a validation
+        meter.read(step)
+    assert meter.seconds_left() == 4 * 750

@@ -3,7 +3,7 @@
     from anydepth_runtime import Translator
 
     translator = Translator("pt-en.anydepth")
-    translator.translate("Bom dia!", depth="4-1")
+    translator.translate("Bom dia!", depth="2-2")
 
 Whatever goes wrong raises `RuntimeFileError`, `TranslationError` or one of its subclasses.
 """

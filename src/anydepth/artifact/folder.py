@@ -112,7 +112,15 @@ def _has_default(config: ModelConfig, key: str) -> bool:
 
 
 def read_config(folder: Path) -> FolderConfig:
-    return parse_config(json.loads((folder / "config.json").read_text("utf-8")), folder)
+    return parse_config(read_part(folder / "config.json"), folder)
+
+
+def read_part(path: Path) -> Any:
+    """The content of a JSON file of the folder; what is wrong with it is said with its name."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 def parse_config(record: Any, folder: Path) -> FolderConfig:
@@ -136,6 +144,16 @@ def check_files(folder: Path, config: FolderConfig, names: Collection[str] = FIL
     for name, digest in config.files.items():
         if name in names and file_sha256(folder / name) != digest:
             raise ValueError(f"{name} is not what was saved")
+
+
+def check_length(weights: Path) -> None:
+    """Whether the file is as long as its header says: cut off, empty or missing files are found without reading it."""
+    with weights.open("rb") as file:
+        size, header = weights.stat().st_size, int.from_bytes(file.read(8), "little")
+        tensors = json.loads(file.read(header)) if 8 + header <= size else {}
+    ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
+    if not ends or 8 + header + max(ends) != size:
+        raise ValueError(f"{weights.name} is not as long as it says: {size:,} bytes")
 
 
 def make_model(config: FolderConfig, tensors: "dict[str, Tensor]") -> "Transformer":

@@ -14,7 +14,7 @@ from anydepth.cli.options import (
     EngineOption,
     From,
     LengthPenalty,
-    ModelOrBundled,
+    ModelFileOrBundled,
     Quantize,
     Threads,
     To,
@@ -37,7 +37,7 @@ class _TestText(NamedTuple):
 
 
 def calibrate(
-    model: ModelOrBundled = None,
+    model: ModelFileOrBundled = None,
     source: Annotated[
         Path | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
+from anydepth.cli.options import Device, Lambda, ModelOrFile, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class WordOptions:
 
 
 def classify(
-    model: ModelArgument,
+    model: ModelOrFile,
     depth: ClassifierDepth = None,
     budget: Annotated[
         str | None,

@@ -125,7 +125,8 @@ def export(
     if chosen == "all" and translator.selector is not None:
         stderr.print("its selector was left behind: `anydepth select` trains one for these weights")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; its README.md says how to run it")
+    what = "every depth" if chosen == "all" else f"depth {chosen}"
+    stderr.print(f"{out}: {what}, {size / 1e6:.1f} MB; its README.md says how to run it")
 
 
 def classifies(model: Path) -> bool:
@@ -155,7 +156,8 @@ def _export_classifier(
         print_labels(one, sample.origin)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         hint = "its README.md says how to run it"
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
+    what = "every depth" if to == "runtime" else f"depth {chosen}"
+    stderr.print(f"{out}: {what}, {size / 1e6:.1f} MB; {hint}")
 
 
 def print_labels(found: "LabelComparison", origin: str, of_several: bool = False) -> None:
@@ -182,7 +184,7 @@ def _export_whole(
         hint = f"host the folder, or try it: python -m http.server --directory {out}"
     else:
         size, hint = out.stat().st_size, f"run it with anydepth-run, or `anydepth translate {out}`"
-    stderr.print(f"{out}: {size / 1e6:.1f} MB; {hint}")
+    stderr.print(f"{out}: every depth, {size / 1e6:.1f} MB; {hint}")
 
 
 def _print_check(result: "ExportCheck", quantize: str, of_several: bool) -> None:

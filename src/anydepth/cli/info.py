@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import ModelOrBundled, results
+from anydepth.cli.options import ModelFileOrBundled, results
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SIDES = ("encoder", "decoder")
 
 
 def info(
-    model: ModelOrBundled = None,
+    model: ModelFileOrBundled = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Describe a model: languages, layers, parameters, sizes, and quality and speed of every depth."""

@@ -33,6 +33,20 @@ ModelOrBundled = Annotated[
         show_default=False,
     ),
 ]
+ModelOrFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A model folder, the folder of a finished run, or a model file (.anydepth).", show_default=False
+    ),
+]
+ModelFileOrBundled = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A model folder, the folder of a finished run, or a model file (.anydepth).  [default: the bundled model, "
+        "Portuguese to English]",
+        show_default=False,
+    ),
+]
 Source = Annotated[Path, typer.Option(help="Source sentences, one per line.", show_default=False)]
 Reference = Annotated[Path, typer.Option(help="Reference translations, line by line.", show_default=False)]
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
@@ -75,7 +89,8 @@ EngineOption = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ctranslate2: compute type, such as int8.  [default: the engine's own]",
+        help="Compute type: int8 with --engine native; int8, float32 or another with ctranslate2; float32 with torch.  "
+        "[default: the engine's own]",
         show_default=False,
     ),
 ]

@@ -11,7 +11,7 @@ from anydepth.cli.options import (
     Beam,
     Device,
     EngineOption,
-    ModelOrBundled,
+    ModelFileOrBundled,
     Quantize,
     Speculate,
     UseShortlist,
@@ -22,7 +22,7 @@ from anydepth.errors import UserError
 
 
 def serve(
-    model: ModelOrBundled = None,
+    model: ModelFileOrBundled = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8080,
     engine: EngineOption = "auto",

@@ -19,7 +19,7 @@ from anydepth.cli.options import (
     Lambda,
     LengthPenalty,
     MaxLength,
-    ModelOrBundled,
+    ModelFileOrBundled,
     Quantize,
     ScaleOption,
     Speculate,
@@ -51,7 +51,7 @@ DepthOrAuto = Annotated[
 
 
 def translate(
-    model: ModelOrBundled = None,
+    model: ModelFileOrBundled = None,
     depth: DepthOrAuto = None,
     budget: Annotated[
         str | None,

@@ -92,6 +92,9 @@ class DepthMenu:
         """The menu of all pairs."""
         return self
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shown_names}; default {self.default.name})"
+
     def __iter__(self) -> Iterator[MenuEntry]:
         return iter(self._entries.values())
 

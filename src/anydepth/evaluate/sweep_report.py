@@ -1,6 +1,6 @@
 """What to show of a sweep: the trade-off of quality and time, every measurement, examples, models compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -289,7 +289,7 @@ def _depth_maps(result: SweepResult) -> list[rp.Section]:
     sections: list[rp.Section] = [] if several else [rp.Heading("Quality and time at every depth")]
     kinds: Sequence[tuple[str, str, Scale, Callable[[DepthResult], float]]] = (
         ("bleu", "BLEU, higher is better", Scale("viridis", "BLEU"), lambda one: one.bleu),
-        ("time", "Time per sentence (ms), lower is better", Scale("cividis_r", "ms"), _milliseconds),
+        ("time", "ms per sentence, lower is better", Scale("cividis_r", "ms"), _milliseconds),
     )
     for name, title, scale, value in kinds:
         maps = {one.label: {place: value(cell) for place, cell in one.cells.items()} for one in result.models}
@@ -318,6 +318,17 @@ def _difference_map(result: SweepResult, comparison: Comparison, label: str) -> 
     )
 
 
+Point = tuple[float, float]
+
+
+def _along_step(before: Point, after: Point, count: int = 40) -> Iterator[Point]:
+    """Places on the line between two points of a front: first to the side, then up."""
+    (x, y), (next_x, next_y) = before, after
+    for share in (number / count for number in range(count + 1)):
+        yield x + share * (next_x - x), y
+        yield next_x, y + share * (next_y - y)
+
+
 def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
     """Every depth as a point, the front of each model as a line with its depths named."""
     series, names, points = [], [], []
@@ -332,7 +343,9 @@ def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
         series.append(Series(x, y, {**look, "linestyle": "", "markersize": 5, "alpha": 0.35, "mew": 0}, tips=tips))
         for one, place in zip(model.depths, zip(x, y, strict=True), strict=True):
             names.append(PointName(one.depth, *place, look["color"], minor=one not in front))
-        points += [*zip(x, y, strict=True), *((_milliseconds(after), one.bleu) for one, after in pairwise(front))]
+        points += zip(x, y, strict=True)
+        for ends in pairwise([(_milliseconds(one), one.bleu) for one in front]):
+            points += _along_step(*ends)
     # Those of the fronts first. Of many points, those off the fronts stay nameless.
     shown = sorted((n for n in names if not n.minor or len(names) <= POINTS_WITH_NAMES), key=lambda name: name.minor)
     draw = plot(

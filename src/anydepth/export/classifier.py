@@ -4,7 +4,6 @@ An export is checked as soon as it is written: it must find the labels of its so
 """
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import yaml
 
 from anydepth import __version__
 from anydepth.artifact.folder import WORD_DEPTHS, read_config
-from anydepth.artifact.model_file import SUFFIX
 from anydepth.artifact.saving import ModelContent, save
 from anydepth.data import Tokenizer
 from anydepth.data.corpus import is_csv, read_labelled, read_lines
@@ -26,7 +24,7 @@ from anydepth.errors import UserError
 from anydepth.export.export import MARK, STORED, check_out, require
 from anydepth.export.runtime import check_file
 from anydepth.export.sample import SampleText, find_sample
-from anydepth.files import atomic_folder, write_atomically
+from anydepth.files import atomic_folder, checked_file
 from anydepth.infer.classifier import Classification, Classifier
 from anydepth.model.pruning import cut
 
@@ -123,19 +121,15 @@ def export_file(classifier: Classifier, out: Path, sample: SampleText, threads: 
     to the bit as from the model folder."""
     check_file(out)
     native = Classifier(classifier.loaded, make_classifier_engine(classifier.loaded, "native", threads))
-    temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
-    try:
-        write_atomically(temporary, build_classifier_file(classifier))
-        exported = Classifier.load(temporary, engine="native", threads=threads)
+    with checked_file(out) as written:
+        written.write_bytes(build_classifier_file(classifier))
+        exported = Classifier.load(written, engine="native", threads=threads)
         for depth in native.depths:
             if exported.classify(sample.sources, depth=depth) != native.classify(sample.sources, depth=depth):
                 raise UserError(
                     f"the file does not classify as its source at depth {depth}; nothing was written: please report "
                     "this"
                 )
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
     return [compare_labels(classifier, native, depth, sample) for depth in native.depths]
 
 

@@ -5,7 +5,6 @@ and the core the same texts by itself.
 """
 
 import json
-import os
 from pathlib import Path
 
 from anydepth import __version__
@@ -18,7 +17,7 @@ from anydepth.engines.packed import packed_weights
 from anydepth.engines.shortlist import Shortlist
 from anydepth.errors import UserError
 from anydepth.export.sample import SampleText
-from anydepth.files import write_atomically
+from anydepth.files import checked_file
 from anydepth.infer.translator import Translator, on_engine
 
 CHECKED = 100  # sentences at every depth
@@ -31,14 +30,10 @@ def export_runtime(
     check_file(out)
     native = on_engine(translator, "native", threads, shortlist=None if shortlist else False)
     data = build_runtime_file(translator, shortlist=shortlist)
-    temporary = out.with_name(f".{out.name}.check-{os.getpid()}{SUFFIX}")
-    try:
-        write_atomically(temporary, data)
-        texts = sample.sources[:CHECKED]
-        _check_same(native, Translator.load(temporary, engine="native", threads=threads), texts)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    texts = sample.sources[:CHECKED]
+    with checked_file(out) as written:
+        written.write_bytes(data)
+        _check_same(native, Translator.load(written, engine="native", threads=threads), texts)
     return len(texts)
 
 

@@ -11,6 +11,7 @@ from anydepth.infer.text_model import TextModel
 
 RANDOM_LENGTHS = range(3, 28)
 EXAMPLES, SHORT = 5, 60  # sentences, and characters of one that fits on a line
+FEW_WORDS = range(4, 13)
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,20 @@ class SampleText:
     in_model: bool = False  # published with the model, unlike its training data
 
     def examples(self) -> list[str]:
-        """A few of them to show beside the page's text: the first that are short, then the first."""
+        """A few of them to show beside the page's text: the shortest plain ones, then the first short ones, then the
+        first."""
         if not self.in_model:
             return []
         short = [text for text in self.sources if len(text) <= SHORT]
-        return list(dict.fromkeys(short + self.sources))[:EXAMPLES]
+        plain = sorted(filter(_is_plain, short), key=len)
+        return list(dict.fromkeys(plain + short + self.sources))[:EXAMPLES]
+
+
+def _is_plain(text: str) -> bool:
+    """A sentence of a few words, without numbers, marks or, after its first word, capitals: names have these."""
+    first, *others = text.split() or [""]
+    small = all(word == word.lower() and word.strip(",;:.!?").isalpha() for word in others)
+    return small and first.isalpha() and 1 + len(others) in FEW_WORDS and text[-1] in ".!?"
 
 
 def find_sample(

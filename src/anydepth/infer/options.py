@@ -10,6 +10,7 @@ from anydepth.errors import UserError
 from anydepth.selectors import Selector
 
 AUTO = "auto"  # the model's own selector
+LARGEST_BEAM = 1024  # as in csrc/c_api.cpp
 Depth = str | Sequence[str] | Selector | None
 Progress = Callable[[int], None]  # called with the number of texts that have become ready
 
@@ -76,6 +77,8 @@ class TranslationOptions:
                 raise UserError(f"{name} is {value!r}: use a whole number")
             if value < 1:
                 raise UserError(f"{name} is {value}: use at least 1")
+        if self.beam > LARGEST_BEAM:
+            raise UserError(f"beam is {self.beam}: use at most {LARGEST_BEAM:,}")
         if self.nbest > self.beam:
             raise UserError(f"nbest is {self.nbest} but the beam is {self.beam}: use 1 <= nbest <= beam")
         if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty <= 10:

@@ -79,7 +79,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def describe_depths(menu: DepthMenu) -> str:
-    """For `repr`: 18 depths 1-1..6-3, default 4-1."""
+    """For `repr`: 18 depths 1-1..6-3, default 4-3."""
     names = menu.names
     if len(names) == 1:
         return f"depth {names[0]}"
@@ -107,6 +107,8 @@ def check_texts(texts: Iterable[str]) -> list[str]:
 
 def _a(value: object) -> str:
     name = type(value).__name__
+    if value is None or isinstance(value, bytes):
+        return "None" if value is None else name
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 

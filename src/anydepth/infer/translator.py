@@ -83,7 +83,7 @@ class Translator(TextModel):
             engine: "native" (int8), "ctranslate2", "torch", or "auto", the fastest that is here.
             device: "auto", "cpu" or "cuda".
             threads: CPU threads, by default all cores. PyTorch has one number of threads for the whole process.
-            quantize: The compute type of CTranslate2, such as "int8".
+            quantize: The compute type: "int8" on the native engine, "int8", "float32" or another of CTranslate2.
             speculate: On the native engine, the shallowest depth drafts and the asked one verifies: the same output,
                 sooner, for texts that are translated one at a time (batch_size=1).
             shortlist: Search among the outputs of the model's lexical shortlist, which is faster. By default where the
@@ -344,11 +344,18 @@ def _group_by_depth(
     elif len(depth) == len(sources):
         names = [depth[i] for i in waiting]
     else:
-        raise UserError(f"there are {len(sources):,} texts but {len(depth):,} depths: give one for each text")
+        raise UserError(_wrong_number(depth, len(sources), menu))
     groups: dict[str, list[int]] = {}
     for i, name in zip(waiting, names, strict=True):
         groups.setdefault(menu[name].name, []).append(i)
     return groups
+
+
+def _wrong_number(depths: Sequence[object], texts: int, menu: DepthMenu) -> str:
+    if len(depths) == 2 and all(isinstance(layers, int) for layers in depths):
+        return f"{depths!r} is not a depth: write encoder-decoder, '{depths[0]}-{depths[1]}'"
+    counts = f"{texts:,} text{'' if texts == 1 else 's'} but {len(depths):,} depth{'' if len(depths) == 1 else 's'}"
+    return f"{counts}: give one for all, such as '{menu.default.name}', or one for each text"
 
 
 def _in_capitals(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -88,6 +88,10 @@ class BudgetSelector:
         self.expected = math.nan  # seconds per sentence, once it has chosen
         self._has_warned = False
 
+    def __repr__(self) -> str:
+        chosen = "" if self.depth is None else f", depth {self.depth}"
+        return f"{type(self).__name__}({in_ms(self.budget)} ms per {self.unit}, of {', '.join(self.costs)}{chosen})"
+
     def choose(self, sources: Sequence[Sequence[int]]) -> list[str]:
         """A menu entry for each source, token ids that end in EOS. Empty ones take no time and do not count."""
         lengths: Sequence[int] = [len(source) for source in sources if len(source) > 1]

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from anydepth.training.distributed import SINGLE, World
 from anydepth.training.optim import gradient_norm
 
 log = logging.getLogger(__name__)
+RECENT = 5  # spans between log records by which the time that is left is told
 
 
 class RunLog:
@@ -102,9 +104,8 @@ class Meter:
 
     def __init__(self, total_steps: int, world: World = SINGLE) -> None:
         self._total_steps, self._world = total_steps, world
-        self._first_step: int | None = None
-        self._began = time.perf_counter()
         self._paused = 0.0
+        self._marks: deque[tuple[int, float]] = deque(maxlen=RECENT + 1)  # step and time at the last records
         self._reset()
 
     def _reset(self) -> None:
@@ -133,15 +134,15 @@ class Meter:
         sums, counts, terms = found[: len(names)], found[len(names) : -1], found[-1]
         values = {name: value / count if count else 0.0 for name, value, count in zip(names, sums, counts, strict=True)}
         values["tokens_per_second"] = terms / seconds
-        if self._first_step is None:
-            self._first_step, self._began, self._paused = step, time.perf_counter(), 0.0
+        self._marks.append((step, time.perf_counter() - self._paused))
         self._reset()
         return values
 
-    def seconds_left(self, step: int) -> float | None:
-        done = step - (self._first_step or 0)
-        elapsed = time.perf_counter() - self._began - self._paused
-        return None if done <= 0 else elapsed / done * (self._total_steps - step)
+    def seconds_left(self) -> float | None:
+        """At the speed between the last records: others may have begun or stopped to use the machine. The first steps,
+        which are slow, do not count."""
+        (first, began), (step, now) = self._marks[0], self._marks[-1]
+        return None if step <= first else (now - began) / (step - first) * (self._total_steps - step)
 
 
 def layer_norms(model: nn.Module) -> dict[str, float]:

@@ -192,7 +192,7 @@ class Trainer:
         self._write("train", state.step, epoch=state.epoch, rate=learning_rate, grad_norm=norm, **values, layers=norms)
         self._warn_of_plateau(values.get("nll"))
         text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} {self.data.unit}/s"
-        left = self._meter.seconds_left(state.step)
+        left = self._meter.seconds_left()
         self.progress.note(state.step, text if left is None else f"{text}  {left / 60:.1f} min left")
 
     def _warn_of_plateau(self, nll: float | None) -> None:

@@ -253,13 +253,21 @@ function problem_text({ problem, received }, there, share) {
 // The model's file is asked for when it is first needed.
 function choose_place() {
   if ($("place").value === "tab") state.tab ??= new Tab(state.model.in_tab);
+  show_about();
   show_arrival();
+}
+
+function show_about() {
+  const { model } = state, depths = model.depths ?? Object.values(model.pairs)[0].depths;
+  const engine = model.server === false || in_tab() ? "" : `run by ${model.engine}; `;
+  $("about").textContent = `${depths.length} depths of one model; ${engine}anydepth ${model.version}`;
 }
 
 // The text that is there stays here: the next change goes to the server, which is said before.
 function use_server(message) {
   $("place-choice").hidden = true;
   $("place").value = "server";
+  show_about();
   draw_grid();
   report(new Error(`The model cannot run in this tab (${message}). From now on the server translates what you type.`));
 }
@@ -314,6 +322,10 @@ async function show_lines(answer, output) {
 const depths_text = depths => depths.size ? `depth ${[...depths].join(", ")}:` : "";
 
 function show_ran(depths) {
+  if (state.budget != null && !state.isTyping && depths.size) {
+    state.fitting = [...depths].at(-1);
+    show_slider();
+  }
   for (const cell of document.querySelectorAll("[data-depth]")) cell.classList.toggle("ran", depths.has(cell.dataset.depth) && cell.getAttribute("aria-checked") !== "true");
 }
 
@@ -352,7 +364,7 @@ function show_count() {
 
 function choose(name) {
   state.depth = name;
-  state.budget = null;
+  state.budget = state.fitting = null;
   mark_choice();
   changed();
 }
@@ -383,10 +395,19 @@ function frontier() {
   return found;
 }
 
+// The steps of the slider: those, and the default depth, which may be off their front.
+function steps() {
+  const found = frontier(), usual = state.pair.depths.find(one => one.name === state.pair.default);
+  if (usual && !found.includes(usual)) found.push(usual);
+  return found.sort((a, b) => expected_ms(a) - expected_ms(b));
+}
+
+// At the chosen depth, or at the one that the budget chose when it last ran.
 function show_slider() {
-  const all = frontier(), chosen = all.findIndex(one => one.name === state.depth), slider = $("depth-slider");
+  const name = state.budget == null ? state.depth : state.fitting ?? state.depth;
+  const all = steps(), chosen = all.findIndex(one => one.name === name), slider = $("depth-slider");
   slider.max = all.length - 1;
-  const one = state.pair.depths.find(other => other.name === state.depth);
+  const one = state.pair.depths.find(other => other.name === name);
   const near = chosen >= 0 || !one ? chosen : all.filter(other => expected_ms(other) <= expected_ms(one)).length - 1;
   if (near >= 0) slider.value = near;
   show_figures();
@@ -397,7 +418,8 @@ function show_figures() {
   const isMeasured = !in_tab() || state.tab.slowdowns.length > 0;  // the model's own figures are those of another machine
   const time = one && isMeasured ? shown_ms(one) : null;
   const figures = !one ? [state.depth] : [`depth ${one.name}`, one.bleu != null ? `${one.bleu.toFixed(1)} BLEU` : "", time != null ? `about ${ms(time)} ms a sentence` : ""];
-  $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence` : figures.filter(part => part).join(" · ");
+  const fitting = state.fitting == null ? "" : `: depth ${state.fitting}`;
+  $("slider-value").textContent = state.budget != null ? `at most ${ms(state.budget)} ms a sentence${fitting}` : figures.filter(part => part).join(" · ");
   $("depth-slider").setAttribute("aria-valuetext", $("slider-value").textContent);
   for (const cell of document.querySelectorAll(".cell")) {
     const shown = state.pair.depths.find(other => other.name === cell.dataset.depth);
@@ -589,7 +611,7 @@ async function copy() {
 function set_up_pair(name) {
   state.pair = state.model.pairs[name];
   state.depth = state.pair.default;
-  state.budget = null;
+  state.budget = state.fitting = null;
   const called = code => state.model.languages.find(one => one.code === code)?.name ?? code;
   $("text-label").textContent = called(state.pair.source);
   $("output-title").textContent = called(state.pair.target);
@@ -606,7 +628,7 @@ function set_up_pair(name) {
 async function start() {
   const model = state.model = await (await fetch("model.json")).json();
   $("key-choice").hidden = !model.key_required;
-  $("about").textContent = `${model.depths?.length ?? Object.values(model.pairs)[0].depths.length} depths of one model; ${model.server === false ? "" : `run by ${model.engine}; `}anydepth ${model.version}`;
+  show_about();
   $("text").addEventListener("input", typed);
   $("clear").addEventListener("click", () => { $("text").value = ""; $("text").focus(); changed(); });
   $("copy").addEventListener("click", copy);
@@ -624,7 +646,7 @@ async function start() {
   $("by-ms").addEventListener("click", () => colour_by("ms"));
   $("budget").addEventListener("input", set_budget);
   $("no-budget").addEventListener("click", () => choose(state.depth));
-  $("depth-slider").addEventListener("input", () => choose(frontier()[Number($("depth-slider").value)].name));
+  $("depth-slider").addEventListener("input", () => choose(steps()[Number($("depth-slider").value)].name));
   $("place").addEventListener("change", () => { choose_place(); draw_grid(); changed(); });
   const retry = () => {
     if (!state.tab) return;
