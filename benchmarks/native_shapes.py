@@ -51,9 +51,7 @@ def main() -> None:
         for case in cases:
             batch, source, output = map(int, case.split(":"))
             rng = np.random.default_rng(1)
-            sources = [
-                [*rng.integers(4, model.vocabulary, source - 1).tolist(), Tokenizer.EOS] for _ in range(batch)
-            ]
+            sources = [[*rng.integers(4, model.vocabulary, source - 1).tolist(), Tokenizer.EOS] for _ in range(batch)]
             texts = [[str(token) for token in one[:-1]] for one in sources]  # it adds EOS itself
             options = SearchOptions(beam=1, length_penalty=0.0, min_length=output, scores=False)
 
