@@ -16,6 +16,15 @@ constexpr size_t MOST_RESCORED = 32;
 constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
 constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
+// Of whole tiles.
+PackedMatrix some_outputs(const PackedMatrix& w, int from, int to) {
+  PackedMatrix some = w;
+  some.outputs = to - from, some.blocks = (to - from) / TILE;
+  some.tiles += size_t(from / TILE) * w.quads * TILE * QUAD;
+  some.scales += from, some.sums += from, some.bias += from;
+  return some;
+}
+
 }  // namespace
 
 SourceBatch SourceBatch::between(int from, int to) const {
@@ -95,13 +104,9 @@ void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int r
   }
   quantize(0, rows);
   share(w.blocks, work, [&](int part, int from, int to) {
-    PackedMatrix some = w;
-    some.blocks = to - from;
-    some.tiles += size_t(from) * w.quads * TILE * QUAD;
-    some.scales += from * TILE, some.sums += from * TILE, some.bias += from * TILE;
     GemmOutput own = target;
     own.out += from * TILE;
-    kernels_.gemm(some, {q, wide, scales, zero_points, sums, scratch + 2 * size_t(part) * rows * wide}, rows, own);
+    kernels_.gemm(some_outputs(w, from * TILE, to * TILE), {q, wide, scales, zero_points, sums, scratch + 2 * size_t(part) * rows * wide}, rows, own);
   });
 }
 
@@ -121,6 +126,14 @@ void Runner::normalize_rows(const Norm& norm, const float* x, int rows, float* o
     for (int r = from; r < to; ++r)
       kernels_.normalize(x + r * width_, model_.width, norm.weight, norm.bias, model_.epsilon, out + r * width_);
   });
+}
+
+// These rows one after the other.
+float* Runner::gather(const float* x, const std::vector<int>& rows, Buffer<float>& into, size_t stride) {
+  if (stride == 0) stride = width_;
+  float* out = into.get(rows.size(), stride);
+  for (size_t r = 0; r < rows.size(); ++r) std::memcpy(out + r * stride, x + rows[r] * stride, stride * sizeof(float));
+  return out;
 }
 
 const float* Runner::layer_norm(const Norm& norm, const float* x, int rows) {
@@ -244,27 +257,54 @@ void Runner::encode_chunk(const SourceBatch& sources, int from, int to, float* m
   std::memcpy(memory, layer_norm(stack.final_norm, x, rows), rows * width_ * sizeof(float));
 }
 
-// A token that has reached its depth keeps its state; others still attend to it.
+// A token that has reached its depth keeps its state; others of its sentence still attend to it. Queries are projected of
+// active tokens only, keys and values of the sentences that have some.
 void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x,
                            int step) {
   const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
   const size_t wide = padded(3 * d);
-  active_rows_.clear();
-  for (int r = 0; r < rows; ++r)
-    if (sources.depths.empty() || sources.depths[begin + r] > step) active_rows_.push_back(r);
-  const int count = static_cast<int>(active_rows_.size());
+  active_rows_.clear(), kept_rows_.clear();
+  for (int sentence = from; sentence < to; ++sentence) {
+    const size_t before = active_rows_.size();
+    for (int r = starts_[sentence] - begin; r < starts_[sentence + 1] - begin; ++r)
+      if (sources.depths.empty() || sources.depths[begin + r] > step) active_rows_.push_back(r);
+    if (active_rows_.size() > before)
+      for (int r = starts_[sentence] - begin; r < starts_[sentence + 1] - begin; ++r) kept_rows_.push_back(r);
+  }
+  const int count = static_cast<int>(active_rows_.size()), kept = static_cast<int>(kept_rows_.size());
   if (count == 0) return;
   const bool all = count == rows;
-  float* qkv = qkv_.get(rows, wide);
-  project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, rows), width_, rows, {qkv, wide});
+  const float* input = layer_norm(pre_norm(l.attention_norm), kept == rows ? x : gather(x, kept_rows_, kept_), kept);
+  float* qkv = qkv_.get(kept, wide);
+  const float* query = qkv;
+  size_t query_stride = wide;
+  if (all) {
+    project(l.qkv, input, width_, rows, {qkv, wide});
+  } else {
+    own_rows_.clear();  // the active ones among those that were kept
+    for (int r = 0, next = 0; r < kept; ++r)
+      if (next < count && kept_rows_[r] == active_rows_[next]) own_rows_.push_back(r), ++next;
+    const bool apart = d % TILE == 0;  // else a tile has outputs of both
+    project(apart ? some_outputs(l.qkv, d, 3 * d) : l.qkv, input, width_, kept, {qkv + (apart ? d : 0), wide});
+    query_stride = width_;
+    if (apart) {
+      float* found = queries_.get(count, width_);
+      project(some_outputs(l.qkv, 0, d), gather(input, own_rows_, active_), width_, count, {found, width_});
+      query = found;
+    } else {
+      query = gather(qkv, own_rows_, queries_, wide);
+      query_stride = wide;
+    }
+  }
   float* context = mixed_.get(count, width_);
   std::memset(context, 0, count * width_ * sizeof(float));
-  int done = 0;
+  int done = 0, first = 0;  // rows of queries, and of keys
   for (int sentence = from; sentence < to; ++sentence) {
-    const int first = starts_[sentence] - begin, length = starts_[sentence + 1] - starts_[sentence];
-    const AttentionShape shape = attention_shape(length);
+    const int length = starts_[sentence + 1] - starts_[sentence], end = starts_[sentence + 1] - begin;
     int own = 0;  // rows of it that attend
-    while (done + own < count && active_rows_[done + own] < first + length) ++own;
+    while (done + own < count && active_rows_[done + own] < end) ++own;
+    if (own == 0) continue;
+    const AttentionShape shape = attention_shape(length);
     float* keys = keys_.get(d, padded(length));
     const uint64_t work = 2 * uint64_t(own) * length * d;
     float* scores = scores_.get(threads(work), shape.scores());
@@ -274,22 +314,14 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
       const float* key = qkv + first * wide + d + start;
       float* own_keys = keys + size_t(start) * padded(length);
       kernels_.transpose_keys(key, wide, length, some.heads, shape.e, own_keys);
-      const Values values{key + d, wide, size_t(shape.e)};
-      const auto attend_rows = [&](int row, int queries, int to) {
-        kernels_.attend(qkv + row * wide + start, wide, queries, own_keys, values, some,
-                        scores + part * shape.scores(), context + to * width_ + start, width_);
-      };
-      if (all)
-        attend_rows(first, length, done);
-      else
-        for (int i = done; i < done + own; ++i) attend_rows(active_rows_[i], 1, i);
+      kernels_.attend(query + done * query_stride + start, query_stride, own, own_keys, {key + d, wide, size_t(shape.e)},
+                      some, scores + part * shape.scores(), context + done * width_ + start, width_);
     });
-    done += own;
+    done += own, first += length;
   }
   float* own = x;
   if (!all) {
-    own = active_.get(count, width_);
-    for (int r = 0; r < count; ++r) std::memcpy(own + r * width_, x + active_rows_[r] * width_, width_ * sizeof(float));
+    own = gather(x, active_rows_, active_);
   }
   add_projection(l.attention_out, context, width_, {own, count}, weight, post_norm(l.attention_norm));
   feed_forward(l, {own, count}, weight);

@@ -109,6 +109,7 @@ class Runner {
   void normalize_rows(const Norm& norm, const float* x, int rows, float* out);
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
+  float* gather(const float* x, const std::vector<int>& rows, Buffer<float>& into, size_t stride = 0);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
   void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                       const Norm& after);
@@ -134,11 +135,12 @@ class Runner {
   std::vector<Buffer<float>> memory_keys_;    // of each set of decoder weights, transposed
   std::vector<Buffer<float>> memory_values_;  // [heads, positions, e] of each sentence
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
-  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, own_logits_, scales_, active_, output_row_, keys_;
+  Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, own_logits_, scales_, active_;
+  Buffer<float> output_row_, keys_, kept_, queries_;
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
   std::vector<const float*> key_value_, rows_;
-  std::vector<int> active_rows_, close_;
+  std::vector<int> active_rows_, kept_rows_, own_rows_, close_;
 };
 
 }  // namespace anydepth

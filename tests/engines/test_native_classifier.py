@@ -163,18 +163,26 @@ def test_the_halting_unit_says_what_it_says_to_torch(kind, scale):
 
 
 @pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", ["BERT", "odd sizes"])
 @pytest.mark.parametrize(
-    "depths", [ClassifierDepths(), ClassifierDepths(exit_rule=ExitRule("confidence", 0.5, (1, 2)))]
+    ("sub", "depths"),
+    [
+        (FULL, ClassifierDepths()),
+        (FULL, ClassifierDepths(exit_rule=ExitRule("confidence", 0.5, (1, 2)))),
+        (WORDS, ClassifierDepths(table=ByTable())),
+    ],
 )
-def test_a_text_does_not_depend_on_its_batch_or_on_threads(depths, name):
-    model = random_classifier(**KINDS["BERT"])
+def test_a_text_does_not_depend_on_its_batch_or_on_threads(kind, sub, depths, name):
+    model = random_classifier(**KINDS[kind])
     sources = sources_of(4, (3, 64, 9, 12, 1, 33, 64, 64, 64, 64, 64, 64, 20))  # more rows than the core takes at once
     one, several = engines(model, name)[0], engines(model, name, threads=3)[0]
-    alone = [one.classify(FULL, [source], depths)[0] for source in sources]
-    for together in (one.classify(FULL, sources, depths), several.classify(FULL, sources, depths)):
-        assert [x.probabilities for x in together] == [x.probabilities for x in alone]
-        assert [x.depths.tolist() for x in together] == [x.depths.tolist() for x in alone]
-    assert several.classify(FULL, [], depths) == []
+    alone = [one.classify(sub, [source], depths)[0] for source in sources]
+    for engine in (one, several):
+        for count in (len(sources), 4):  # threads share texts, or if there are too few layers
+            together = engine.classify(sub, sources[:count], depths)
+            assert [x.probabilities for x in together] == [x.probabilities for x in alone[:count]]
+            assert [x.depths.tolist() for x in together] == [x.depths.tolist() for x in alone[:count]]
+        assert engine.classify(sub, [], depths) == []
 
 
 @pytest.fixture(scope="module", params=["static", "mi", "halting"])
