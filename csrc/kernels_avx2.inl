@@ -8,6 +8,10 @@ struct V {
   using F = __m256;
   static inline F load(const float* p) { return _mm256_loadu_ps(p); }
   static inline void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static inline F load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static inline void store(Half* p, F x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   static inline F set(float x) { return _mm256_set1_ps(x); }
   static inline F zero() { return _mm256_setzero_ps(); }
   static inline F add(F a, F b) { return _mm256_add_ps(a, b); }

@@ -108,8 +108,8 @@ void gemm_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows, cons
 namespace anydepth {
 
 const Kernels* neon_i8mm_kernels() {
-  static const Kernels kernels = {"neon-i8mm", 0.1f, quantize, normalize, gemm_by_pairs, transpose_keys, attend,
-                                  attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+  static const Kernels kernels = {"neon-i8mm", 0.1f, quantize, normalize, gemm_by_pairs, transpose_keys, halve,
+                                  attend, attend_memory, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
 #if defined(__APPLE__)
   static const bool runs = [] {
     int found = 0;
