@@ -33,7 +33,9 @@ def main() -> None:
     print_versions("ctranslate2")
     sources, references = (path.read_text("utf-8").splitlines() for path in (arguments.source, arguments.reference))
     plain = on_engine(Translator.load(resolve(arguments.plain), engine="torch", device="cpu"), "ctranslate2", 1, "int8")
-    menu = on_engine(Translator.load(resolve(arguments.menu), engine="torch", device="cpu"), "native", 1, shortlist=False)
+    menu = on_engine(
+        Translator.load(resolve(arguments.menu), engine="torch", device="cpu"), "native", 1, shortlist=False
+    )
     if len(plain.menu) != 1:
         raise SystemExit(f"{arguments.plain} has {len(plain.menu)} depths: give a plain model, of one")
     wanted = score(plain.translate(sources, beam=4), references).bleu

@@ -8,8 +8,8 @@ python benchmarks/native.py [TABLE ...] [--width 512] [--rounds 3] [--lengths 10
     threads            greedy on two threads, both sides
     bundled            the bundled model on sentences of its sample of about LENGTH tokens, which end where they end
 
-Width 512 has a vocabulary of 32,000 subwords, width 256 one of 8,000; but for `bundled`, weights are random and lengths are
-forced. Both sides search the whole vocabulary; `bundled` once more with the lexical shortlist on both sides.
+Width 512 has a vocabulary of 32,000 subwords, width 256 one of 8,000; but for `bundled`, weights are random and lengths
+are forced. Both sides search the whole vocabulary; `bundled` once more with the lexical shortlist on both sides.
 Ratios are medians of those of interleaved rounds: of CPU time on one thread, with the settings of CTranslate2 that were
 fastest here; of elapsed time on two. "-": a run takes longer than --limit seconds.
 """
@@ -18,6 +18,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -89,9 +90,8 @@ class Peers:
         def cell(batch: int, length: int) -> tuple[Run, Run]:
             read, written = lengths(length)
             rng = np.random.default_rng(1)
-            sources = [
-                [*rng.integers(4, self.model.vocabulary, max(1, read - 1)).tolist(), Tokenizer.EOS] for _ in range(batch)
-            ]
+            words = rng.integers(4, self.model.vocabulary, (batch, max(1, read - 1))).tolist()
+            sources = [[*one, Tokenizer.EOS] for one in words]
             texts = [[str(token) for token in source[:-1]] for source in sources]  # it adds EOS itself
             share = -(-batch // threads)  # two threads take half of the sentences each
             batches = [
@@ -99,13 +99,11 @@ class Peers:
                 for i in range(0, batch, share)
             ]
             options = SearchOptions(beam=beam, length_penalty=0.0, min_length=written, scores=False)
-            within = batch == 1  # a sentence: threads within it
-            if within not in translators:
-                translators[within] = to_ctranslate2(self.model, sub, threads, within)
-            peer = translators[within]
 
-            def theirs() -> object:
-                return peer.translate_batch(
+            def peer(within: bool) -> object:
+                if within not in translators:
+                    translators[within] = to_ctranslate2(self.model, sub, threads, within)
+                return translators[within].translate_batch(
                     texts,
                     beam_size=beam,
                     max_batch_size=share,
@@ -114,7 +112,12 @@ class Peers:
                     length_penalty=0.0,
                 )
 
-            return lambda: list(engine.search([sub], batches, options)), theirs
+            within = False
+            if batch == 1 and threads > 1:  # a sentence: by one thread, or by all, whichever is faster
+                peer(False), peer(True)
+                by_one, by_all = (seconds(partial(peer, one), time.perf_counter, 3) for one in (False, True))
+                within = by_all < by_one
+            return lambda: list(engine.search([sub], batches, options)), lambda: peer(within)
 
         return cell, threads
 
@@ -155,10 +158,9 @@ def show(name: str, table: Cell, arguments: argparse.Namespace) -> None:
     print(f"\n{name}: CTranslate2's time over ours, {threads} thread(s); rows are batches, columns lengths")
     print("batch " + "".join(f"{length:>16}" for length in arguments.lengths), flush=True)
     for batch in arguments.batches:
-        found = [
-            ratio(*cell(batch, length), clock, arguments.rounds, arguments.limit) for length in arguments.lengths
-        ]
-        bars = [BARS.get(name, {}).get((batch, length)) for length in arguments.lengths]
+        found = [ratio(*cell(batch, length), clock, arguments.rounds, arguments.limit) for length in arguments.lengths]
+        known = {} if arguments.kernels else BARS.get(name, {})
+        bars = [known.get((batch, length)) for length in arguments.lengths]
         cells = [
             f"{'-' if one is None else f'{one:.2f}x'}{'' if bar is None else f' (bar {bar})'}"
             for one, bar in zip(found, bars, strict=True)
@@ -185,10 +187,10 @@ def seconds(run: Run, clock: Callable[[], float], times: int) -> float:
 def to_ctranslate2(model: Transformer, sub: SubNetwork, threads: int, within: bool) -> ctranslate2.Translator:
     """Its vocabulary is our token numbers. Its threads share a sentence, or take batches side by side."""
     names = [str(i) for i in range(model.vocabulary)]
-    beside = {"inter_threads": 1, "intra_threads": threads} if within else {"inter_threads": threads, "intra_threads": 1}
+    inter, intra = (1, threads) if within else (threads, 1)
     with tempfile.TemporaryDirectory() as folder:
         write(convert(model, sub, names), Path(folder), "int8")
-        return ctranslate2.Translator(folder, compute_type="int8", **beside)
+        return ctranslate2.Translator(folder, compute_type="int8", inter_threads=inter, intra_threads=intra)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,12 @@ def test_a_shortlist_is_learnt_and_used(model, listed):
     assert done.returncode == 0, done.stderr
     assert "of the target subwords" in done.stdout.decode()
     assert (model / "shortlist.safetensors").is_file()
-    for options in (("--no-shortlist",), (), ("--shortlist", "--speculate", "--batch-size", "1"), ("--shortlist", "--engine", "ctranslate2")):
+    for options in (
+        ("--no-shortlist",),
+        (),
+        ("--shortlist", "--speculate", "--batch-size", "1"),
+        ("--shortlist", "--engine", "ctranslate2"),
+    ):
         found = anydepth("translate", model, *options, stdin=TEXT)
         assert (found.returncode, found.stdout) == (0, EXPECTED), found.stderr
 

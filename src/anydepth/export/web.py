@@ -45,9 +45,7 @@ def read_page_files() -> dict[str, bytes]:
     return {name: folder.joinpath(name).read_bytes() for name in MEDIA_TYPES}
 
 
-def export_web(
-    translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True
-) -> int:
+def export_web(translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True) -> int:
     """Write the folder and return how many sentences were compared at each depth, as the model file is checked."""
     from anydepth.export.export import MARK, check_out  # PyTorch, which a server of this page does without
     from anydepth.export.runtime import export_runtime
