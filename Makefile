@@ -114,7 +114,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/choosing.py
 	$(BIN)/python benchmarks/training.py      # needs accelerate
 	$(BIN)/python benchmarks/optimisers.py demo/optimisers    # hours
-# and, with test sets of your own: benchmarks/bundled.py EVAL
+# and, with test sets of your own: benchmarks/bundled.py EVAL, benchmarks/firefox.py SOURCE REFERENCE --peer PYTHON
 
 # The runs behind docs/studies.md: days on two cores. Stop it whenever you like; it goes on where it stopped.
 studies: $(VENV)/.installed
