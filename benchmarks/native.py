@@ -18,6 +18,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -89,8 +90,8 @@ class Peers:
         def cell(batch: int, length: int) -> tuple[Run, Run]:
             read, written = lengths(length)
             rng = np.random.default_rng(1)
-            words, vocabulary = max(1, read - 1), self.model.vocabulary
-            sources = [[*rng.integers(4, vocabulary, words).tolist(), Tokenizer.EOS] for _ in range(batch)]
+            words = rng.integers(4, self.model.vocabulary, (batch, max(1, read - 1))).tolist()
+            sources = [[*one, Tokenizer.EOS] for one in words]
             texts = [[str(token) for token in source[:-1]] for source in sources]  # it adds EOS itself
             share = -(-batch // threads)  # two threads take half of the sentences each
             batches = [
@@ -98,13 +99,11 @@ class Peers:
                 for i in range(0, batch, share)
             ]
             options = SearchOptions(beam=beam, length_penalty=0.0, min_length=written, scores=False)
-            within = batch == 1  # a sentence: threads within it
-            if within not in translators:
-                translators[within] = to_ctranslate2(self.model, sub, threads, within)
-            peer = translators[within]
 
-            def theirs() -> object:
-                return peer.translate_batch(
+            def peer(within: bool) -> object:
+                if within not in translators:
+                    translators[within] = to_ctranslate2(self.model, sub, threads, within)
+                return translators[within].translate_batch(
                     texts,
                     beam_size=beam,
                     max_batch_size=share,
@@ -113,7 +112,12 @@ class Peers:
                     length_penalty=0.0,
                 )
 
-            return lambda: list(engine.search([sub], batches, options)), theirs
+            within = False
+            if batch == 1 and threads > 1:  # a sentence: by one thread, or by all, whichever is faster
+                peer(False), peer(True)
+                by_one, by_all = (seconds(partial(peer, one), time.perf_counter, 3) for one in (False, True))
+                within = by_all < by_one
+            return lambda: list(engine.search([sub], batches, options)), lambda: peer(within)
 
         return cell, threads
 
@@ -155,7 +159,8 @@ def show(name: str, table: Cell, arguments: argparse.Namespace) -> None:
     print("batch " + "".join(f"{length:>16}" for length in arguments.lengths), flush=True)
     for batch in arguments.batches:
         found = [ratio(*cell(batch, length), clock, arguments.rounds, arguments.limit) for length in arguments.lengths]
-        bars = [BARS.get(name, {}).get((batch, length)) for length in arguments.lengths]
+        known = {} if arguments.kernels else BARS.get(name, {})
+        bars = [known.get((batch, length)) for length in arguments.lengths]
         cells = [
             f"{'-' if one is None else f'{one:.2f}x'}{'' if bar is None else f' (bar {bar})'}"
             for one, bar in zip(found, bars, strict=True)

@@ -396,11 +396,11 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
   }
 }
 
-const float* Runner::logits(const OutputLayer& outputs, int count, int at) {
+const float* Runner::logits(const OutputLayer& outputs, int count, int at, bool rescored) {
   float* out = logits_.get(count, outputs.stride());
   const float* features = layer_norm(model_.decoder.final_norm, states_.data() + at * width_, count);
   project(outputs.matrix(), features, width_, count, {out, outputs.stride()});
-  for (int r = 0; r < count; ++r) rescore(outputs, features + r * width_, out + r * outputs.stride());
+  for (int r = 0; r < count && rescored; ++r) rescore(outputs, features + r * width_, out + r * outputs.stride());
   return out;
 }
 

@@ -83,8 +83,8 @@ class Runner {
   void decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at = 0);
 
   // Of `count` rows of `states()`: [count, outputs.stride()]. The best few of each row are computed again in float, as
-  // the choice is between those.
-  const float* logits(const OutputLayer& outputs, int count, int at = 0);
+  // the choice is between those; drafts, which are verified, do without.
+  const float* logits(const OutputLayer& outputs, int count, int at = 0, bool rescored = true);
   // The same where each row has its own of the columns of `all`: rows of different lengths, one after the other.
   const std::vector<const float*>& logits(const OutputLayer& all, const std::vector<const OutputLayer*>& of_rows);
 

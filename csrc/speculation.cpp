@@ -97,7 +97,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
       rows.push_back({before, 0, &slots_of[i]});
       runner.decode({rows.back()}, cache, 0, draft_layers, i);
       if (i + 1 == count) break;
-      const float* logits = runner.logits(draft_outputs, 1, i);
+      const float* logits = runner.logits(draft_outputs, 1, i, false);
       const TopToken guess =
           find_top(kernels, draft_outputs, logits, position + i + 1 > options.min_length, false, true);
       unsure = !fixed && guess.margin < MARGIN;

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anydepth.artifact.model_file import Kind, ModelFile
 from anydepth.engines.native import NativeModel
 from anydepth.export.runtime import build_runtime_file
 from anydepth.export.sample import SampleText, find_sample
@@ -92,7 +93,11 @@ def test_a_file_runs_while_it_arrives(bundled, model_file):
     assert counts == sorted(set(counts))
     assert counts[-1] == len(bundled.menu)
     assert arrivals[0]["ready"][0] == bundled.menu.names[0]
-    assert arrivals[0]["bytes"] < 0.55 * model_file.stat().st_size
+    needed = {(kind, 0) for kind in Kind} - {(Kind.WORD_DEPTHS, 0)}  # by the shallowest depth, with its shortlist
+    places = ModelFile.open(model_file).places[: len(needed)]
+    assert {(place.kind, place.index) for place in places} == needed
+    end = places[-1].offset + places[-1].size
+    assert end <= arrivals[0]["bytes"] < end + 100_000
 
 
 @needs_node

@@ -19,7 +19,7 @@ def shortlist(
         typer.Option(
             min=0,
             max=1,
-            help="Least expected alignments of a target subword per sentence with the source subword.",
+            help="Minimum expected alignments of a target subword per sentence with the source subword.",
         ),
     ] = 0.001,
     per_token: Annotated[

@@ -61,13 +61,13 @@ def assemble(
 def _sections(model: "Transformer", shortlist: "Shortlist | None") -> list[FileSection]:
     sections = [FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model)))]
     sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(model) if model.classes else _output(model))))
-    if shortlist is not None:  # before the layers, so that a depth that has arrived has its shortlist
-        sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     encoder, decoder = model.encoder.distinct, model.decoder.distinct
     for index in range(max(len(encoder), len(decoder))):
         for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
             if index < len(own):
                 sections.append(FileSection(kind, index, _joined(_layer(own[index], model.config.width))))
+    if shortlist is not None:  # last: nothing has to wait for it
+        sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     return sections
 
 

@@ -179,22 +179,23 @@ class _Corpus:
         expected number of alignments for each sentence with the source subword. Without `known` targets."""
         wanted = np.ones(self.vocabulary, bool)
         wanted[known] = False
-        chunks, owns = [], []
+        chunks: list[tuple[Ints, Ints]] = []
+        owns: list[NDArray[np.int64]] = []
         for keys, positions in self._chunks(wanted):
             own, inverse = np.unique(keys, return_inverse=True)
             owns.append(own)
             chunks.append((inverse.astype(np.int32), positions))
-        distinct = np.unique(np.concatenate(owns)) if owns else np.empty(0, np.int64)
-        for i, (links, positions) in enumerate(chunks):  # its links by their places in `distinct`
-            chunks[i] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[links], positions)
+        distinct: NDArray[np.int64] = np.unique(np.concatenate(owns)) if owns else np.empty(0, np.int64)
+        for i, (within, positions) in enumerate(chunks):  # its links by their places in `distinct`
+            chunks[i] = (np.searchsorted(distinct, owns.pop(0)).astype(np.int32)[within], positions)
         sources = (distinct // self.vocabulary).astype(np.int32)
         shares = counts = np.ones(len(distinct))
         for _ in range(ROUNDS):
             counts = np.zeros(len(distinct))
-            for links, positions in chunks:
-                expected = shares[links]
+            for places, positions in chunks:
+                expected = shares[places]
                 expected /= np.bincount(positions, expected)[positions]
-                counts += np.bincount(links, expected, minlength=len(distinct))
+                counts += np.bincount(places, expected, minlength=len(distinct))
             shares = counts / np.bincount(sources, counts, minlength=self.vocabulary)[sources]
         sentences = np.bincount(np.concatenate([source for source, _ in self.pairs]), minlength=self.vocabulary)
         return distinct, counts / sentences[sources]
