@@ -92,9 +92,7 @@ def test_wrong_values_are_refused_in_the_library_s_own_words(
 
 
 def test_as_many_depths_as_texts(translator: Translator) -> None:
-    with pytest.raises(
-        UserError, match=r"^1 text but 2 depths: give one for all, such as '2-2', or one for each text$"
-    ):
+    with pytest.raises(UserError, match=r"^1 text but 2 depths: give one for all, such as '2-2', or one for "):
         translator.translate("le chat.", depth=["2-1", "2-2"])
     with pytest.raises(UserError, match=r"^2 texts but 1 depth: "):
         translator.translate(["le chat.", "un chien."], depth=["2-1"])

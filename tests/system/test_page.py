@@ -145,14 +145,18 @@ def test_the_default_depth_is_a_step_of_the_slider_though_others_beat_it(url, op
 def test_the_slider_follows_the_depth_that_the_budget_chose(url, open_page):
     page = open_page(url)
     page.fill("#text", "le chat dort.")
-    expect_start(page, "#ran", "depth 2-2: ")
-    page.fill("#budget", "0")
-    page.wait_for_function("() => document.getElementById('slider-value').textContent.includes(' a sentence: depth ')")
-    ran = page.text_content("#slider-value").rpartition(" ")[2]
-    assert page.evaluate("steps()[Number($('depth-slider').value)].name") == ran != "2-2"
-    expect_start(page, "#ran", f"depth {ran}: ")
+    page.click("[data-depth='1-1']")
+    expect_start(page, "#ran", "depth 1-1: ")
+    page.fill("#budget", "99")  # enough for all
+    page.wait_for_function("() => $('slider-value').textContent.includes(' a sentence: depth ')")
+    said, step, ran = page.evaluate(
+        "() => [$('slider-value').textContent, steps()[Number($('depth-slider').value)].name, $('ran').textContent]"
+    )
+    assert said.endswith(f": depth {step}")
+    assert ran.startswith(f"depth {step}: ")
+    assert step != "1-1"
     page.click("#no-budget")
-    expect_start(page, "#slider-value", "depth 2-2 ")
+    expect_start(page, "#slider-value", "depth 1-1 ")
 
 
 def test_the_head_names_the_engine_where_the_server_runs_it(server, open_page):

@@ -331,7 +331,8 @@ def _along_step(before: Point, after: Point, count: int = 40) -> Iterator[Point]
 
 def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
     """Every depth as a point, the front of each model as a line with its depths named."""
-    series, names, points = [], [], []
+    series, names = [], []
+    points: list[Point] = []
     for index, model in enumerate(models):
         look, front = look_at(index), model.front
         x, y = [_milliseconds(one) for one in front], [one.bleu for one in front]
