@@ -91,6 +91,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/teaching.py
 	$(BIN)/python benchmarks/latent.py
 	$(BIN)/python benchmarks/by_word.py
+	$(BIN)/python benchmarks/classifying.py
 	$(BIN)/python benchmarks/word_depths.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py

@@ -93,6 +93,9 @@ class ByTable:
     def of(self, ids):
         return [1 + (7 * i + token) % LAYERS for i, token in enumerate(ids)]
 
+    def of_many(self, sources):
+        return [self.of(source) for source in sources]
+
     def tensor(self, source_bs):
         rows = [[0 if token == 0 else depth for token, depth in zip(row, self.of(row), strict=True)] for row in
                 source_bs.tolist()]  # fmt: skip
@@ -228,6 +231,11 @@ def test_options_of_a_trained_model_are_taken(by_mi_run, halting_run):
 def test_threads_look_up_the_same_depths(by_mi_run):
     one, several = (Classifier.load(by_mi_run, engine="native", threads=n).classify(TEXTS) for n in (1, 4))
     assert one == several
+    classifier = Classifier.load(by_mi_run, engine="native")
+    sources = classifier.read(TEXTS)
+    alone = [classifier.token_depths.of(source) for source in sources]
+    assert classifier.token_depths.of_many(sources) == alone
+    assert classifier.token_depths.of_many([]) == []
 
 
 def test_auto_is_native_where_that_runs(static_run, tmp_path):

@@ -193,7 +193,7 @@ class NativeEngine:
     def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
         """One thread at a time: what is looked up for the first time is kept."""
         with self._looking_up:
-            return [depths.of(source) for source in sources]
+            return depths.of_many(sources)
 
     def draft_layers(self, sub: SubNetwork) -> int:
         """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
