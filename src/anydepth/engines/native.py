@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anydepth.engines.shortlist import Shortlist
     from anydepth.word_depths.table import TokenDepths
 
+MOST_IN_A_CALL = 4  # threads: a layer has little to share
 INTERFACE = 3  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
@@ -97,7 +98,7 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share one alone."""
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; threads share one alone."""
 
     name, compute_type = "native", "int8"
 
@@ -116,7 +117,7 @@ class NativeEngine:
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
-        native.set_threads(threads)
+        native.set_threads(min(threads, MOST_IN_A_CALL))
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
