@@ -4,13 +4,15 @@ python benchmarks/native_shapes.py [--rounds 5] [--width 512] [--kernels avx2] [
 
 A case is batch:source tokens:output tokens; greedy, 6-6, the whole vocabulary on both sides. Times are of CPU, rounds
 interleaved; ratios are medians over the rounds. Above 1: we are faster. For AVX2 on both sides set
-CT2_FORCE_CPU_ISA=AVX2 and --kernels avx2.
+CT2_FORCE_CPU_ISA=AVX2, ONEDNN_MAX_CPU_ISA=AVX2 (the former leaves its products in AVX-512) and --kernels avx2.
 """
 
 import argparse
 import time
+from collections.abc import Callable
 from statistics import median
 
+import ctranslate2
 import numpy as np
 import torch
 from common import print_versions, random_model
@@ -48,41 +50,53 @@ def main() -> None:
         native = NativeModel(packed(model), arguments.kernels)
         sub = SubNetwork.prefix(6, 6)
         peer = to_ctranslate2(model, sub)
+        print(f"width {width}, 6-6, vocabulary {model.vocabulary:,}")
         for case in cases:
-            batch, source, output = map(int, case.split(":"))
-            rng = np.random.default_rng(1)
-            sources = [[*rng.integers(4, model.vocabulary, source - 1).tolist(), Tokenizer.EOS] for _ in range(batch)]
-            texts = [[str(token) for token in one[:-1]] for one in sources]  # it adds EOS itself
-            options = SearchOptions(beam=1, length_penalty=0.0, min_length=output, scores=False)
-
-            def ours(sources=sources, output=output, batch=batch, options=options) -> object:  # type: ignore[no-untyped-def]
-                return native.search(sub, SearchBatch(sources, [output] * batch), options)
-
-            def theirs(texts=texts, output=output, batch=batch) -> object:  # type: ignore[no-untyped-def]
-                return peer.translate_batch(
-                    texts,
-                    beam_size=1,
-                    max_batch_size=batch,
-                    min_decoding_length=output,
-                    max_decoding_length=output,
-                    length_penalty=0.0,
-                )
-
-            once = seconds(ours, 1)
-            seconds(theirs, 1) if once < 1 else None
-            times = max(1, int(arguments.seconds / once))
-            rounds = arguments.rounds if once < 2 else min(arguments.rounds, 2)
-            found = [(seconds(theirs, times), seconds(ours, times)) for _ in range(rounds)]
-            ratios = [a / b for a, b in found]
-            we = median(b for _, b in found)
-            print(
-                f"width {width}, batch {batch}, {source} in, {output} out: {median(ratios):.2f}x "
-                f"({min(ratios):.2f} to {max(ratios):.2f}), ours {1000 * we:.2f} ms",
-                flush=True,
-            )
+            compare(model.vocabulary, native, sub, peer, case, arguments.rounds, arguments.seconds)
 
 
-def seconds(run, times: int) -> float:  # type: ignore[no-untyped-def]
+def compare(
+    vocabulary: int,
+    native: NativeModel,
+    sub: SubNetwork,
+    peer: ctranslate2.Translator,
+    case: str,
+    rounds: int,
+    least: float,
+) -> None:
+    batch, source, output = map(int, case.split(":"))
+    rng = np.random.default_rng(1)
+    sources = [[*rng.integers(4, vocabulary, source - 1).tolist(), Tokenizer.EOS] for _ in range(batch)]
+    texts = [[str(token) for token in one[:-1]] for one in sources]  # it adds EOS itself
+    options = SearchOptions(beam=1, length_penalty=0.0, min_length=output, scores=False)
+
+    def ours() -> object:
+        return native.search(sub, SearchBatch(sources, [output] * batch), options)
+
+    def theirs() -> object:
+        return peer.translate_batch(
+            texts,
+            beam_size=1,
+            max_batch_size=batch,
+            min_decoding_length=output,
+            max_decoding_length=output,
+            length_penalty=0.0,
+        )
+
+    once = seconds(ours, 1)
+    if once < 1:
+        seconds(theirs, 1)
+    times = max(1, int(least / once))
+    found = [(seconds(theirs, times), seconds(ours, times)) for _ in range(rounds if once < 2 else min(rounds, 2))]
+    ratios = [a / b for a, b in found]
+    print(
+        f"{case}: {median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f}), "
+        f"ours {1000 * median(b for _, b in found):.2f} ms",
+        flush=True,
+    )
+
+
+def seconds(run: Callable[[], object], times: int) -> float:
     began = time.process_time()
     for _ in range(times):
         run()

@@ -39,6 +39,32 @@ inline float from_half(uint16_t half) {
   return value;
 }
 
+// A number in half precision, in memory.
+struct Half {
+  uint16_t bits;
+};
+inline float as_float(float x) { return x; }
+inline float as_float(Half x) { return from_half(x.bits); }
+
+constexpr float LARGEST_HALF = 65504.0f;
+
+// The nearest, to even between two; for |x| <= LARGEST_HALF.
+inline Half to_half(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  bits &= 0x7FFFFFFF;
+  if (bits < 0x38800000) {  // below the normal numbers: the last bit of x + 0.5 is 2^-24
+    float size;
+    std::memcpy(&size, &bits, sizeof size);
+    size += 0.5f;
+    std::memcpy(&bits, &size, sizeof bits);
+    return {static_cast<uint16_t>(sign | (bits - 0x3F000000))};
+  }
+  const uint32_t rounded = bits + 0xFFF + (bits >> 13 & 1) - (112u << 23);
+  return {static_cast<uint16_t>(sign | rounded >> 13)};
+}
+
 // Packed weights: int8, symmetric, a scale per output. Layout: [blocks][quads][TILE][QUAD].
 struct PackedMatrix {
   int outputs = 0, inputs = 0, blocks = 0, quads = 0;
@@ -79,8 +105,9 @@ struct AttentionShape {
 };
 
 // Value i of a head at a position: first[head * head_stride + position * stride + i].
+template <typename T>
 struct Values {
-  const float* first;
+  const T* first;
   size_t stride, head_stride;
 };
 
@@ -94,12 +121,17 @@ struct Kernels {
   void (*gemm)(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target);
   // Keys [positions, heads * e] as `attend` reads them: [heads][padded(positions) / TILE][e][TILE].
   void (*transpose_keys)(const float* keys, size_t stride, int positions, int heads, int e, float* out);
+  void (*halve)(const float* x, int n, Half* out);  // in half precision; what is too large becomes the largest
   // Attention of queries [queries, heads * e] over transposed keys, and values.
-  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
+  void (*attend)(const float* query, size_t query_stride, int queries, const float* keys, const Values<float>& values,
                  const AttentionShape& shape, float* scores, float* out, size_t out_stride);
+  // The same over those of the encoder's output.
+  void (*attend_memory)(const float* query, size_t query_stride, int queries, const Half* keys,
+                        const Values<Half>& values, const AttentionShape& shape, float* scores, float* out,
+                        size_t out_stride);
   // Of one query over the KV cache. Each position has a pointer to its key of the first head; those of the others
   // follow, TILE * e apart, and then the values. For the heads from `first` to before `last`.
-  void (*attend_cached)(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+  void (*attend_cached)(const float* query, const Half* const* key_value, const AttentionShape& shape, int first,
                         int last, float* scores, float* out);
   float (*dot)(const float* a, const float* b, int n);
   void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
@@ -115,6 +147,7 @@ const Kernels* avx_vnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();
+const Kernels* neon_i8mm_kernels();
 const Kernels* wasm_kernels();
 
 }  // namespace anydepth

@@ -13,10 +13,10 @@
 
 // After all headers: what is in those is shared with code that must run anywhere.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
@@ -27,6 +27,7 @@ namespace {
 struct Dot {
   using Input = int16_t;
   static constexpr int VECTORS = 2, UNITS = 1, SPLIT = 1;
+  static constexpr bool WIDENS = true;
   static inline void load(const int8_t* tile, __m256i* to) {
     to[0] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile)));
     to[1] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + 16)));
@@ -68,7 +69,8 @@ namespace anydepth {
 
 const Kernels* avx2_kernels() {
   static const Kernels kernels = {"avx2", 0.3f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
   static const bool runs = cpu_features().avx2;
   return runs ? &kernels : nullptr;
 }

@@ -28,6 +28,10 @@ struct V {
   using F = __m512;
   static inline F load(const float* p) { return _mm512_loadu_ps(p); }
   static inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static inline F load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static inline void store(Half* p, F x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   static inline F set(float x) { return _mm512_set1_ps(x); }
   static inline F zero() { return _mm512_setzero_ps(); }
   static inline F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -218,7 +222,8 @@ namespace anydepth {
 
 const Kernels* avx512_kernels() {
   static const Kernels kernels = {"avx512-vnni", 0.05f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
   static const bool runs = cpu_features().avx512_vnni;
   return runs ? &kernels : nullptr;
 }

@@ -26,6 +26,7 @@
   struct Dot {                                                                                           \
     using Input = int8_t;                                                                                \
     static constexpr int VECTORS = 1, UNITS = 2, SPLIT = 4;                                              \
+    static constexpr bool WIDENS = false;                                                                \
     static inline void load(const int8_t* tile, __m256i* to) {                                           \
       const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile));                    \
       to[0] = _mm256_xor_si256(own, _mm256_set1_epi8(static_cast<char>(0x80)));                          \
@@ -46,10 +47,10 @@
 
 // After all headers: what is in those is shared with code that must run anywhere.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avxvnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avxvnni"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avxvnni")
+#pragma GCC target("avx2,fma,f16c,avxvnni")
 #pragma GCC optimize("no-tree-pre")  // with it, accumulators are spilled in the innermost loop
 #endif
 
@@ -67,11 +68,11 @@ ANYDEPTH_DOT(_mm256_dpbusd_avx_epi32)
 
 #if defined(__clang__)
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512vl,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512vl,avx512vnni"))), apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512vl,avx512vnni")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512vl,avx512vnni")
 #pragma GCC optimize("no-tree-pre")
 #endif
 
@@ -97,10 +98,10 @@ namespace anydepth {
 
 const Kernels* avx_vnni_kernels() {
   static const Kernels with_vex = {"avx-vnni", 0.1f, vex::quantize, vex::normalize, vex::gemm, vex::transpose_keys,
-                                   vex::attend, vex::attend_cached, vex::dot, vex::gelu, vex::log_sum_exp, vex::minimum,
+                                   vex::halve, vex::attend, vex::attend_memory, vex::attend_cached, vex::dot, vex::gelu, vex::log_sum_exp, vex::minimum,
                                    vex::argmax, vex::next_above};
   static const Kernels with_evex = {"avx-vnni", 0.1f, evex::quantize, evex::normalize, evex::gemm, evex::transpose_keys,
-                                    evex::attend, evex::attend_cached, evex::dot, evex::gelu, evex::log_sum_exp,
+                                    evex::halve, evex::attend, evex::attend_memory, evex::attend_cached, evex::dot, evex::gelu, evex::log_sum_exp,
                                     evex::minimum, evex::argmax, evex::next_above};
   static const CpuFeatures cpu = cpu_features();
   return cpu.avx_vnni ? &with_vex : cpu.avx512_vnni ? &with_evex : nullptr;

@@ -1,6 +1,6 @@
 // The kernels on floats, written once over a vector type V of each instruction set:
 //   V::W floats; F; load store set zero add sub mul div fma max min abs round sum sums maximum pow2 above
-//   store_int8
+//   store_int8; load and store also of Half
 // Included inside an anonymous namespace, after V. The last few elements of a row go one by one.
 
 static void quantize(const float* x, int n, int8_t* q, float* scale, float* zero_point, int32_t* sum) {
@@ -119,13 +119,23 @@ static float minimum(const float* x, int n) {
   return found;
 }
 
-static inline float dot(const float* a, const float* b, int n) {
+template <typename T>
+static inline float dot_of(const float* a, const T* b, int n) {
   V::F total = V::zero();
   int i = 0;
   for (; i + V::W <= n; i += V::W) total = V::fma(V::load(a + i), V::load(b + i), total);
   float found = V::sum(total);
-  for (; i < n; ++i) found += a[i] * b[i];
+  for (; i < n; ++i) found += a[i] * as_float(b[i]);
   return found;
+}
+
+static float dot(const float* a, const float* b, int n) { return dot_of(a, b, n); }
+
+static void halve(const float* x, int n, Half* out) {
+  const V::F most = V::set(LARGEST_HALF), least = V::set(-LARGEST_HALF);
+  int i = 0;
+  for (; i + V::W <= n; i += V::W) V::store(out + i, V::max(least, V::min(most, V::load(x + i))));
+  for (; i < n; ++i) out[i] = to_half(x[i] < LARGEST_HALF ? (x[i] > -LARGEST_HALF ? x[i] : -LARGEST_HALF) : LARGEST_HALF);
 }
 
 // In place; `x` has room for a multiple of TILE.
@@ -155,8 +165,8 @@ static void transpose_keys(const float* keys, size_t stride, int positions, int 
 }
 
 // Scores of ROWS queries for BLOCKS * TILE positions. Each is one sum over e in order, whatever is computed with it.
-template <int ROWS, int BLOCKS>
-static inline void score(const float* query, size_t query_stride, const float* keys, int e, float scale, float* scores,
+template <int ROWS, int BLOCKS, typename T>
+static inline void score(const float* query, size_t query_stride, const T* keys, int e, float scale, float* scores,
                          size_t score_stride) {
   constexpr int EACH = TILE / V::W;
   V::F sums[ROWS][BLOCKS * EACH];
@@ -196,7 +206,7 @@ static inline void mix(const float* scores, size_t score_stride, int positions, 
     for (int v = 0; v < VECTORS; ++v) sums[r][v] = V::zero();
   }
   for (int p = 0; p < positions; ++p) {
-    const float* from = value(p);
+    const auto* from = value(p);
     V::F own[VECTORS];
     ANYDEPTH_UNROLL
     for (int v = 0; v < VECTORS; ++v) own[v] = V::load(from + v * V::W);
@@ -229,13 +239,13 @@ static inline void weigh(float* scores, size_t score_stride, const AttentionShap
   for (; i < shape.e; ++i)
     for (int r = 0; r < ROWS; ++r) {
       float total = 0.0f;
-      for (int p = 0; p < shape.positions; ++p) total += scores[r * score_stride + p] * value(p)[i];
+      for (int p = 0; p < shape.positions; ++p) total += scores[r * score_stride + p] * as_float(value(p)[i]);
       out[r * out_stride + i] = total;
     }
 }
 
-template <int ROWS>
-static inline void attend_rows(const float* query, size_t query_stride, const float* keys, const float* values,
+template <int ROWS, typename T>
+static inline void attend_rows(const float* query, size_t query_stride, const T* keys, const T* values,
                                size_t value_stride, const AttentionShape& shape, float* scores, float* out,
                                size_t out_stride) {
   constexpr int BLOCKS = V::W == 16 ? 4 : 1;
@@ -252,11 +262,13 @@ static inline void attend_rows(const float* query, size_t query_stride, const fl
   weigh<ROWS>(scores, size_t(all) * TILE, shape, value, out, out_stride);
 }
 
-static void attend(const float* query, size_t query_stride, int queries, const float* keys, const Values& values,
-                   const AttentionShape& shape, float* scores, float* out, size_t out_stride) {
+template <typename T>
+static inline void attend_all(const float* query, size_t query_stride, int queries, const T* keys,
+                              const Values<T>& values, const AttentionShape& shape, float* scores, float* out,
+                              size_t out_stride) {
   for (int head = 0; head < shape.heads; ++head) {
     const int start = head * shape.e;
-    const float* own = keys + size_t(start) * padded(shape.positions);
+    const T* own = keys + size_t(start) * padded(shape.positions);
     int row = 0;
     const auto some = [&](auto rows) {
       attend_rows<decltype(rows)::value>(query + row * query_stride + start, query_stride, own,
@@ -270,7 +282,18 @@ static void attend(const float* query, size_t query_stride, int queries, const f
   }
 }
 
-static void attend_cached(const float* query, const float* const* key_value, const AttentionShape& shape, int first,
+static void attend(const float* query, size_t query_stride, int queries, const float* keys, const Values<float>& values,
+                   const AttentionShape& shape, float* scores, float* out, size_t out_stride) {
+  attend_all(query, query_stride, queries, keys, values, shape, scores, out, out_stride);
+}
+
+static void attend_memory(const float* query, size_t query_stride, int queries, const Half* keys,
+                          const Values<Half>& values, const AttentionShape& shape, float* scores, float* out,
+                          size_t out_stride) {
+  attend_all(query, query_stride, queries, keys, values, shape, scores, out, out_stride);
+}
+
+static void attend_cached(const float* query, const Half* const* key_value, const AttentionShape& shape, int first,
                           int last, float* scores, float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.e));
   const size_t own = size_t(TILE) * shape.e;  // of a head
@@ -281,7 +304,7 @@ static void attend_cached(const float* query, const float* const* key_value, con
         V::F products[V::W];
         ANYDEPTH_UNROLL
         for (int k = 0; k < V::W; ++k) {
-          const float* key = key_value[p + k < shape.positions ? p + k : shape.positions - 1] + head * own;
+          const Half* key = key_value[p + k < shape.positions ? p + k : shape.positions - 1] + head * own;
           products[k] = V::mul(V::load(query + start), V::load(key));
           for (int i = V::W; i < shape.e; i += V::W)
             products[k] = V::fma(V::load(query + start + i), V::load(key + i), products[k]);
@@ -289,7 +312,7 @@ static void attend_cached(const float* query, const float* const* key_value, con
         V::store(scores + p, V::mul(V::set(scale), V::sums(products)));
       }
     } else {
-      for (int p = 0; p < shape.positions; ++p) scores[p] = scale * dot(query + start, key_value[p] + head * own, shape.e);
+      for (int p = 0; p < shape.positions; ++p) scores[p] = scale * dot_of(query + start, key_value[p] + head * own, shape.e);
     }
     const auto value = [&](int p) { return key_value[p] + (shape.heads + head) * own; };
     weigh<1>(scores, padded(shape.positions), shape, value, out + start, 0);

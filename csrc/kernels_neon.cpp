@@ -26,7 +26,8 @@ inline int32x4_t add_products(int32x4_t sums, int8x16_t w, int8x16_t a) {
 
 const Kernels* neon_kernels() {
   static const Kernels kernels = {"neon", 0.3f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
   return &kernels;
 }
 

@@ -5,6 +5,8 @@ struct V {
   using F = float32x4_t;
   static inline F load(const float* p) { return vld1q_f32(p); }
   static inline void store(float* p, F x) { vst1q_f32(p, x); }
+  static inline F load(const Half* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&p->bits))); }
+  static inline void store(Half* p, F x) { vst1_u16(&p->bits, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
   static inline F set(float x) { return vdupq_n_f32(x); }
   static inline F zero() { return vdupq_n_f32(0.0f); }
   static inline F add(F a, F b) { return vaddq_f32(a, b); }
@@ -78,7 +80,7 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
   }
 }
 
-void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+[[maybe_unused]] void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
     for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);

@@ -41,7 +41,8 @@ namespace anydepth {
 
 const Kernels* neon_dot_kernels() {
   static const Kernels kernels = {"neon-dot", 0.15f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
 #if defined(__APPLE__)
   return &kernels;
 #elif defined(__linux__)

@@ -13,6 +13,8 @@ struct V {
   using F = float;
   static F load(const float* p) { return *p; }
   static void store(float* p, F x) { *p = x; }
+  static F load(const Half* p) { return as_float(*p); }
+  static void store(Half* p, F x) { *p = to_half(x); }
   static F set(float x) { return x; }
   static F zero() { return 0.0f; }
   static F add(F a, F b) { return a + b; }
@@ -63,7 +65,8 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* plain_kernels() {
   static const Kernels kernels = {"plain", 1.0f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
   return &kernels;
 }
 

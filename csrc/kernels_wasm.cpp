@@ -17,6 +17,17 @@ struct V {
   using F = v128_t;
   static inline F load(const float* p) { return wasm_v128_load(p); }
   static inline void store(float* p, F x) { wasm_v128_store(p, x); }
+  static inline F load(const Half* p) {  // the exponent is 112 too small, which a product mends, of subnormal numbers too
+    const v128_t wide = wasm_u32x4_load16x4(p);
+    const v128_t size = wasm_i32x4_shl(wasm_v128_and(wide, wasm_i32x4_const_splat(0x7FFF)), 13);
+    const v128_t sign = wasm_i32x4_shl(wasm_v128_and(wide, wasm_i32x4_const_splat(0x8000)), 16);
+    return wasm_v128_or(wasm_f32x4_mul(size, wasm_f32x4_const_splat(5.192296858534828e33f)), sign);  // 2^112
+  }
+  static inline void store(Half* p, F x) {
+    float each[W];
+    store(each, x);
+    for (int i = 0; i < W; ++i) p[i] = to_half(each[i]);
+  }
   static inline F set(float x) { return wasm_f32x4_splat(x); }
   static inline F zero() { return wasm_f32x4_const_splat(0.0f); }
   static inline F add(F a, F b) { return wasm_f32x4_add(a, b); }
@@ -121,7 +132,8 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
 
 const Kernels* wasm_kernels() {
   static const Kernels kernels = {"wasm", 0.5f, quantize,    normalize, gemm,
-                                  transpose_keys, attend, attend_cached, dot, gelu, log_sum_exp, minimum, argmax, next_above};
+                                  transpose_keys, halve, attend, attend_memory, attend_cached, dot, gelu,
+                                  log_sum_exp, minimum, argmax, next_above};
   return &kernels;
 }
 

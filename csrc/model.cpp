@@ -334,8 +334,8 @@ void Model::set_shortlist(const int32_t* always, size_t always_count, const int3
 }
 
 const Kernels* kernels_named(const char* name) {
-  const Kernels* const all[] = {avx512_kernels(), avx_vnni_kernels(), avx2_kernels(), neon_dot_kernels(),
-                                neon_kernels(),   wasm_kernels(), plain_kernels()};
+  const Kernels* const all[] = {avx512_kernels(),   avx_vnni_kernels(), avx2_kernels(), neon_i8mm_kernels(),
+                                neon_dot_kernels(), neon_kernels(),     wasm_kernels(), plain_kernels()};
   for (const Kernels* one : all)
     if (one != nullptr && (name == nullptr || std::strcmp(one->name, name) == 0)) return one;
   return nullptr;

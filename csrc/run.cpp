@@ -54,10 +54,10 @@ void KVCache::make_room(int position, int slots) {
   }
 }
 
-void KVCache::store(int application, int position, int slot, const float* key_value) {
-  float* to = at(application, position, slot);
+void KVCache::store(const Kernels& kernels, int application, int position, int slot, const float* key_value) {
+  Half* to = at(application, position, slot);
   for (int part = 0; part < 2 * heads_; ++part)
-    std::memcpy(to + size_t(part) * BLOCK * e_, key_value + size_t(part) * e_, e_ * sizeof(float));
+    kernels.halve(key_value + size_t(part) * e_, e_, to + size_t(part) * BLOCK * e_);
 }
 
 Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& stop, Team* team)
@@ -209,14 +209,14 @@ void Runner::encode(const SourceBatch& sources, EncoderObserver* observer) {
     const int own = model_.decoder.pattern[index];
     if (ready[own]) continue;
     ready[own] = true;
-    float* keys = memory_keys_[own].get(key_starts_.back(), model_.width);
-    float* values = memory_values_[own].get(all, model_.width);
+    Half* keys = memory_keys_[own].get(key_starts_.back(), model_.width);
+    Half* values = memory_values_[own].get(all, model_.width);
     chunks([&](int from, int to) { prepare_memory(model_.decoder.own[own].cross_key_value, from, to, keys, values); });
   }
 }
 
 // Keys and values of the encoder's output, for the cross-attention of a layer.
-void Runner::prepare_memory(const PackedMatrix& cross_key_value, int from, int to, float* keys, float* values) {
+void Runner::prepare_memory(const PackedMatrix& cross_key_value, int from, int to, Half* keys, Half* values) {
   const int d = model_.width, begin = starts_[from], rows = starts_[to] - begin;
   const size_t wide = padded(2 * d);
   float* key_value = qkv_.get(rows, wide);
@@ -225,15 +225,18 @@ void Runner::prepare_memory(const PackedMatrix& cross_key_value, int from, int t
     const int length = starts_[sentence + 1] - starts_[sentence];
     const AttentionShape shape = attention_shape(length);
     const float* own = key_value + (starts_[sentence] - begin) * wide;
-    float* own_keys = keys + key_starts_[sentence] * d;
-    float* own_values = values + size_t(starts_[sentence]) * d;
+    float* transposed = keys_.get(d, padded(length));
+    Half* own_keys = keys + key_starts_[sentence] * d;
+    Half* own_values = values + size_t(starts_[sentence]) * d;
     share(shape.heads, uint64_t(length) * d * 4, [&](int, int head, int last) {
       const size_t start = head * shape.e;
-      kernels_.transpose_keys(own + start, wide, length, last - head, shape.e, own_keys + start * padded(length));
-      float* out = own_values + start * length;
+      const size_t at = start * padded(length), count = size_t(last - head) * shape.e * padded(length);
+      kernels_.transpose_keys(own + start, wide, length, last - head, shape.e, transposed + at);
+      kernels_.halve(transposed + at, static_cast<int>(count), own_keys + at);
+      Half* out = own_values + start * length;
       for (; head < last; ++head)
         for (int p = 0; p < length; ++p, out += shape.e)
-          std::memcpy(out, own + p * wide + d + head * shape.e, shape.e * sizeof(float));
+          kernels_.halve(own + p * wide + d + head * shape.e, shape.e, out);
     });
   }
 }
@@ -349,7 +352,7 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
     float* context = mixed_.get(count, width_);
     std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
-      cache.store(step, rows[r].position(), rows[r].slots->back(), qkv + r * wide + d);
+      cache.store(kernels_, step, rows[r].position(), rows[r].slots->back(), qkv + r * wide + d);
     for (int r = 0; r < count; ++r) {
       const int positions = rows[r].position() + 1;
       key_value_.clear();
@@ -371,15 +374,15 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
       int together = 1;
       while (r + together < count && rows[r + together].sentence == sentence) ++together;
       const int set = stack.pattern[index];
-      const float* keys = memory_keys_[set].data() + key_starts_[sentence] * d;
+      const Half* keys = memory_keys_[set].data() + key_starts_[sentence] * d;
       const AttentionShape shape = attention_shape(length);
-      const float* values = memory_values_[set].data() + size_t(starts_[sentence]) * d;
+      const Half* values = memory_values_[set].data() + size_t(starts_[sentence]) * d;
       const uint64_t work = 2 * uint64_t(together) * length * d;
       float* scores = scores_.get(threads(work), shape.scores());
       share(shape.heads, work, [&](int part, int head, int last) {
         const size_t start = head * shape.e, from = r * width_ + start;
         const AttentionShape some{length, last - head, shape.e};
-        kernels_.attend(query + from, width_, together, keys + start * padded(length),
+        kernels_.attend_memory(query + from, width_, together, keys + start * padded(length),
                         {values + start * length, size_t(shape.e), size_t(length) * shape.e}, some,
                         scores + part * shape.scores(), context + from, width_);
       });

@@ -37,7 +37,7 @@ struct Row {
 };
 
 // Keys and values of target positions for each layer that runs, in blocks of positions: a slot of a block has the keys
-// [heads, BLOCK, e], then the values. Positions of a hypothesis that have the same slot are side by side.
+// [heads, BLOCK, e], then the values, in half precision. Positions of a hypothesis that have the same slot are side by side.
 class KVCache {
  public:
   static constexpr int BLOCK = TILE;
@@ -47,9 +47,9 @@ class KVCache {
   // The first position of a block decides how many slots it has.
   void make_room(int position, int slots);
   int slots(int position) const { return slots_[position / BLOCK]; }
-  void store(int application, int position, int slot, const float* key_value);
+  void store(const Kernels& kernels, int application, int position, int slot, const float* key_value);
   // The key of the first head.
-  float* at(int application, int position, int slot) {
+  Half* at(int application, int position, int slot) {
     const size_t block = position / BLOCK;
     return blocks_[block].data() + (size_t(application) * slots_[block] + slot) * slot_ + position % BLOCK * e_;
   }
@@ -57,7 +57,7 @@ class KVCache {
  private:
   int applications_, heads_, e_;
   size_t slot_;
-  std::vector<Buffer<float>> blocks_;
+  std::vector<Buffer<Half>> blocks_;
   std::vector<int> slots_;
 };
 
@@ -90,7 +90,7 @@ class Runner {
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
-  static constexpr uint64_t WORTH_SHARING = 1 << 16;  // multiplications; some microseconds
+  static constexpr uint64_t WORTH_SHARING = 1 << 15;  // multiplications of each thread; about a microsecond
   struct Rows {  // the rows that a layer changes
     float* x;
     int count;
@@ -103,7 +103,7 @@ class Runner {
   // body(part, from, to) on ranges of `count` things: one for each thread if it is worth it, or one of all.
   template <class Body>
   void share(int count, uint64_t work, const Body& body);
-  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING ? team_->size() : 1; }
+  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING * team_->size() ? team_->size() : 1; }
   void normalize_rows(const Norm& norm, const float* x, int rows, float* out);
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
@@ -112,7 +112,7 @@ class Runner {
   void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                       const Norm& after);
   void feed_forward(const Layer& l, Rows x, float weight);
-  void prepare_memory(const PackedMatrix& cross_key_value, int from, int to, float* keys, float* values);
+  void prepare_memory(const PackedMatrix& cross_key_value, int from, int to, Half* keys, Half* values);
   void encode_chunk(const SourceBatch& sources, int from, int to, float* memory, EncoderObserver* observer);
   void encoder_layer(const Layer& l, float weight, const SourceBatch& sources, int from, int to, float* x, int step);
   void dense(const Stack& stack, const std::vector<int>& ran, int k, float* x, int rows, int at,
@@ -129,14 +129,14 @@ class Runner {
   const size_t width_;  // padded, as of all rows
   std::vector<int> starts_;
   std::vector<size_t> key_starts_;            // of each sentence, in `memory_keys_`
-  std::vector<Buffer<float>> memory_keys_;    // of each set of decoder weights, transposed
-  std::vector<Buffer<float>> memory_values_;  // [heads, positions, e] of each sentence
+  std::vector<Buffer<Half>> memory_keys_;     // of each set of decoder weights, transposed
+  std::vector<Buffer<Half>> memory_values_;  // [heads, positions, e] of each sentence
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
   Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, scales_, active_, output_row_, keys_;
   Buffer<float> kept_, queries_;
   Buffer<int8_t> quantized_;
   Buffer<int32_t> sums_;
-  std::vector<const float*> key_value_;
+  std::vector<const Half*> key_value_;
   std::vector<int> active_rows_, kept_rows_, own_rows_, close_;
 };
 

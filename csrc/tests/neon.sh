@@ -14,8 +14,8 @@ PYTHONPATH=$work/zig "$python" -m ziglang c++ -target aarch64-linux-musl -std=c+
 "$python" "$here/make_models.py" "$work/models"
 for model in plain dense after recurrent classifier; do
   "$work/here" "$work/models/$model" plain > "$work/expected"
-  for kernels in plain neon neon-dot; do
-    cpu=$([ $kernels = neon-dot ] && echo max || echo cortex-a53)   # the latter has no dot products
+  for kernels in plain neon neon-dot neon-i8mm; do
+    cpu=$([[ $kernels = neon-* ]] && echo max || echo cortex-a53)   # the latter has no dot products
     qemu-aarch64 -cpu $cpu "$work/arm" "$work/models/$model" $kernels > "$work/found" || { cat "$work/found"; exit 1; }
     same=$(diff <(sed 's/ [^ ]*$//' "$work/expected") <(sed 's/ [^ ]*$//' "$work/found") | grep -c '^>' || true)
     echo "$model with $kernels: $(wc -l < "$work/found") outputs, $same differ"

@@ -193,6 +193,33 @@ void test_products(const Kernels& fast) {
     }
 }
 
+// Half precision is rounded to the nearest, in all kernels alike, and what it holds comes back.
+void test_halves(const Kernels& kernels) {
+  std::mt19937 random(9);
+  std::vector<float> given = {0.0f, -0.0f, 1e-8f, 2.98e-8f, 2.99e-8f, 6.1e-5f, 65503.0f, 65520.0f, 1e9f, -1e30f,
+                              std::numeric_limits<float>::infinity(), 2049.0f, 2051.0f, -0.33333334f};
+  for (uint32_t bits = 0; bits < 0x7C00; ++bits) given.push_back(as_float(Half{static_cast<uint16_t>(bits)}));
+  for (int i = 0; i < 20000; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(random());
+    float one;
+    std::memcpy(&one, &bits, sizeof one);
+    if (std::isfinite(one)) given.push_back(one);
+  }
+  std::vector<Half> found(given.size());
+  kernels.halve(given.data(), static_cast<int>(given.size()), found.data());
+  bool nearest = true;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const float x = std::min(LARGEST_HALF, std::max(-LARGEST_HALF, given[i])), off = std::fabs(as_float(found[i]) - x);
+    nearest = nearest && found[i].bits == to_half(x).bits && std::signbit(as_float(found[i])) == std::signbit(x);
+    for (const int step : {-1, 1}) {
+      const Half other{static_cast<uint16_t>(found[i].bits + step)};
+      if ((other.bits & 0x7C00) != 0x7C00 && (other.bits & 0x8000) == (found[i].bits & 0x8000))
+        nearest = nearest && std::fabs(as_float(other) - x) >= off;
+    }
+  }
+  EXPECT(nearest);
+}
+
 // Attention over keys and values in each layout is that of plain C++, and a query's does not depend on others.
 void test_attention(const Kernels& fast) {
   std::mt19937 random(8);
@@ -205,20 +232,30 @@ void test_attention(const Kernels& fast) {
       for (auto* all : {&query, &rows})
         for (float& one : *all) one = normal(random);
       const int blocks = padded(positions) / TILE;
-      std::vector<float> cache(size_t(blocks) * TILE * 2 * d);
-      std::vector<const float*> pointers;
+      for (float& one : rows) one = as_float(to_half(one));
+      std::vector<Half> cache(size_t(blocks) * TILE * 2 * d);
+      std::vector<const Half*> pointers;
       for (int p = 0; p < positions; ++p) {
-        float* to = &cache[size_t(p / TILE) * TILE * 2 * d + size_t(p % TILE) * e];
+        Half* to = &cache[size_t(p / TILE) * TILE * 2 * d + size_t(p % TILE) * e];
         pointers.push_back(to);
         for (int part = 0; part < 2 * heads; ++part)
-          std::copy_n(&rows[size_t(p) * 2 * d + part * e], e, to + size_t(part) * TILE * e);
+          plain_kernels()->halve(&rows[size_t(p) * 2 * d + part * e], e, to + size_t(part) * TILE * e);
       }
-      const auto attend = [&](const Kernels& kernels, int first, int count) {
+      const auto attend = [&](const Kernels& kernels, int first, int count, bool of_memory = false) {
         std::vector<float> keys(size_t(padded(positions)) * d), out(size_t(count) * d);
-        Buffer<float> scores;
+        Buffer<float> memory;
+        float* scores = memory.get(shape.scores());
+        const float* own = &query[size_t(first) * d];
         kernels.transpose_keys(rows.data(), 2 * d, positions, heads, e, keys.data());
-        kernels.attend(&query[size_t(first) * d], d, count, keys.data(), {&rows[d], size_t(2 * d), size_t(e)}, shape,
-                       scores.get(shape.scores()), out.data(), d);
+        if (of_memory) {
+          std::vector<Half> half_keys(keys.size()), half_rows(rows.size());
+          kernels.halve(keys.data(), static_cast<int>(keys.size()), half_keys.data());
+          kernels.halve(rows.data(), static_cast<int>(rows.size()), half_rows.data());
+          kernels.attend_memory(own, d, count, half_keys.data(), {&half_rows[d], size_t(2 * d), size_t(e)}, shape, scores,
+                                out.data(), d);
+        } else {
+          kernels.attend(own, d, count, keys.data(), {&rows[d], size_t(2 * d), size_t(e)}, shape, scores, out.data(), d);
+        }
         return out;
       };
       const auto attend_cached = [&](const Kernels& kernels, int row) {
@@ -229,15 +266,19 @@ void test_attention(const Kernels& fast) {
         return out;
       };
       const std::vector<float> expected = attend(*plain_kernels(), 0, queries), all = attend(fast, 0, queries);
+      const std::vector<float> of_memory = attend(fast, 0, queries, true);
       const auto close = [&](const std::vector<float>& found, int row) {
         for (size_t i = 0; i < found.size(); ++i)
           if (!(std::fabs(found[i] - expected[size_t(row) * d + i]) < 1e-4f)) return false;
         return true;
       };
       EXPECT(close(all, 0));
+      EXPECT(close(of_memory, 0));
       for (const int row : {0, 5, 12}) {
         const std::vector<float> alone = attend(fast, row, 1);
         EXPECT(std::equal(alone.begin(), alone.end(), all.begin() + size_t(row) * d));
+        const std::vector<float> memory_alone = attend(fast, row, 1, true);
+        EXPECT(std::equal(memory_alone.begin(), memory_alone.end(), of_memory.begin() + size_t(row) * d));
         EXPECT(close(attend_cached(fast, row), row));
         EXPECT(close(attend_cached(*plain_kernels(), row), row));
       }
@@ -265,6 +306,7 @@ void test_kernels() {
     std::printf("kernels %s\n", name);
     test_products(*fast);
     test_attention(*fast);
+    test_halves(*fast);
   }
 }
 
