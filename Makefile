@@ -91,11 +91,11 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/teaching.py
 	$(BIN)/python benchmarks/latent.py
 	$(BIN)/python benchmarks/by_word.py
+	$(BIN)/python benchmarks/classifying.py
 	$(BIN)/python benchmarks/word_depths.py
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/native.py
-	$(BIN)/python benchmarks/native_shapes.py
 	$(BIN)/python benchmarks/growing.py demo/grown && $(BIN)/python benchmarks/speculation.py demo/grown
 	$(BIN)/python benchmarks/distill.py
 	$(BIN)/python benchmarks/malformed.py

@@ -9,7 +9,7 @@ of the same weights. What int8 costs in accuracy, `anydepth bench MODEL --source
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from by_word import SPREADS
 from common import print_versions
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from anydepth.artifact.model import arrange_for_decoding
+from anydepth.artifact.weights import arrange_for_decoding
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
@@ -49,6 +49,9 @@ class DrawnDepths:
     def of(self, ids: list[int]) -> list[int]:
         found: list[int] = self.depths[id(ids)].tolist()
         return found
+
+    def of_many(self, sources: list[list[int]]) -> list[list[int]]:
+        return [self.of(source) for source in sources]
 
     @property
     def mean(self) -> float:
@@ -143,7 +146,7 @@ def _by_word(
     )
 
 
-def _interleaved(calls: "dict[str, Callable[[], object]]", repeats: int) -> dict[str, float]:
+def _interleaved(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median CPU seconds of a call; each round runs every way often enough to be measured."""
     times = {name: _cpu_seconds(call, 1) for name, call in calls.items() for _ in range(2)}
     counts = {name: max(1, round(SECONDS / max(found, 1e-6))) for name, found in times.items()}
@@ -154,7 +157,7 @@ def _interleaved(calls: "dict[str, Callable[[], object]]", repeats: int) -> dict
     return {name: median(found) for name, found in seconds.items()}
 
 
-def _cpu_seconds(call: "Callable[[], object]", count: int) -> float:
+def _cpu_seconds(call: Callable[[], object], count: int) -> float:
     began = time.process_time()
     for _ in range(count):
         call()

@@ -24,6 +24,12 @@ struct anydepth_model {
   std::unique_ptr<Team> team;  // of the call that has it, if there is one
   bool team_in_use = false;
 
+  ~anydepth_model() { drop_team(); }
+  void drop_team() {
+    if (team && !team->here()) team.release();
+    team.reset();
+  }
+
   // Made when it is first needed: a model may be used with token ids alone.
   TextModel& text() {
     const Lock lock(making);
@@ -41,7 +47,7 @@ class Call {
  public:
   explicit Call(anydepth_model& model) : model_(model) {
     const Lock lock(model.sharing);
-    if (++model.calls > 1 || model.team_in_use || !model.team) return;
+    if (++model.calls > 1 || model.team_in_use || !model.team || !model.team->here()) return;
     model.team_in_use = has_team_ = true;
   }
   ~Call() {
@@ -322,7 +328,7 @@ int anydepth_set_threads(anydepth_model* model, int32_t threads) {
     check(model != nullptr && threads >= 1 && threads <= MOST_THREADS, "there is no model, or the threads are too many");
     const Lock lock(model->sharing);
     check(model->calls == 0, "the model is in use");
-    model->team.reset();
+    model->drop_team();
     if (threads > 1) model->team = std::make_unique<Team>(threads);
     return ANYDEPTH_OK;
   });

@@ -27,6 +27,7 @@ namespace {
 struct Dot {
   using Input = int16_t;
   static constexpr int VECTORS = 2, UNITS = 1, SPLIT = 1;
+  static constexpr bool WIDENS = true;
   static inline void load(const int8_t* tile, __m256i* to) {
     to[0] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile)));
     to[1] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + 16)));

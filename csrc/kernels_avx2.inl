@@ -1,7 +1,8 @@
 // The AVX2 kernels, but for `Dot`, which stands before them: included inside an anonymous namespace.
 //
 // Dot multiplies eight outputs by four inputs: `Input` is what it takes, `VECTORS` are the registers that eight outputs
-// need, `ROWS` and `UNITS` the rows and the eights of outputs of a tile that fills the registers.
+// need, `UNITS` the eights of outputs of a tile that fills them, and `SPLIT` the accumulators of each in a single row.
+// `WIDENS` if it has no instruction for products of bytes.
 
 struct V {
   static constexpr int W = 8;
@@ -146,7 +147,31 @@ inline const Dot::Input* interleave_rows(const QuantizedRows& x, int from, int r
   return to;
 }
 
+// One row without dot products, where widening the weights would take longer than reading them. maddubs multiplies
+// unsigned by signed bytes: |a| times w with the sign of a. Pairs of products, each at most 127 x 127, fit in 16 bits.
+inline void gemm_signed_row(const PackedMatrix& w, const QuantizedRows& x, int block, const GemmOutput& target) {
+  const int8_t* tile = w.tiles + size_t(block) * w.quads * TILE * QUAD;
+  __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  for (int quad = 0; quad < w.quads; ++quad, tile += TILE * QUAD) {
+    int32_t four;
+    __builtin_memcpy(&four, x.values + quad * QUAD, sizeof four);
+    const __m256i all = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(all);
+    prefetch(tile + 4096);
+    ANYDEPTH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile) + half);
+      const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(own, all));
+      sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+  }
+  for (int half = 0; half < 2; ++half) apply_epilogue(w, x, 0, block, half, sums[half], target);
+}
+
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  if (Dot::WIDENS && rows == 1) {
+    for (int block = 0; block < w.blocks; ++block) gemm_signed_row(w, x, block, target);
+    return;
+  }
   const auto in_cache = [&](int first, int count) {
     const int parts = (count + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
     const auto start = [&](int part) { return first + count * part / parts; };

@@ -26,6 +26,7 @@
   struct Dot {                                                                                           \
     using Input = int8_t;                                                                                \
     static constexpr int VECTORS = 1, UNITS = 2, SPLIT = 4;                                              \
+    static constexpr bool WIDENS = false;                                                                \
     static inline void load(const int8_t* tile, __m256i* to) {                                           \
       const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile));                    \
       to[0] = _mm256_xor_si256(own, _mm256_set1_epi8(static_cast<char>(0x80)));                          \

@@ -92,7 +92,7 @@ class Runner {
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
-  static constexpr uint64_t WORTH_SHARING = 1 << 16;  // multiplications; some microseconds
+  static constexpr uint64_t WORTH_SHARING = 1 << 15;  // multiplications of each thread; about a microsecond
   struct Rows {  // the rows that a layer changes
     float* x;
     int count;
@@ -105,7 +105,7 @@ class Runner {
   // body(part, from, to) on ranges of `count` things: one for each thread if it is worth it, or one of all.
   template <class Body>
   void share(int count, uint64_t work, const Body& body);
-  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING ? team_->size() : 1; }
+  int threads(uint64_t work) const { return team_ != nullptr && work >= WORTH_SHARING * team_->size() ? team_->size() : 1; }
   void normalize_rows(const Norm& norm, const float* x, int rows, float* out);
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);

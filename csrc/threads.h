@@ -11,6 +11,9 @@
 #define ANYDEPTH_THREADS 1
 #include <condition_variable>
 #include <thread>
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
 #else
 #define ANYDEPTH_THREADS 0
 #endif
@@ -33,6 +36,8 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
+  // False in a fork of the process that made it, which has none of its threads: it can neither run nor be destroyed there.
+  bool here() const { return process_ == process(); }
 
   // body(part) for each part below `size()`, a thread each. It must not throw.
   template <class Body>
@@ -47,6 +52,14 @@ class Team {
 
  private:
   static constexpr int SPINS = 4000;  // some tens of microseconds
+
+  static int64_t process() {
+#if defined(__unix__) || defined(__APPLE__)
+    return getpid();
+#else
+    return 0;
+#endif
+  }
 
   static void rest(int spins) {
     if (spins > SPINS) {
@@ -85,6 +98,7 @@ class Team {
     }
   }
 
+  const int64_t process_ = process();
   std::vector<std::thread> threads_;
   void (*call_)(const void*, int) = nullptr;
   const void* body_ = nullptr;
@@ -99,6 +113,7 @@ class Team {
  public:
   explicit Team(int) {}
   int size() const { return 1; }
+  bool here() const { return true; }
   template <class Body>
   void run(const Body& body) {
     body(0);

@@ -93,6 +93,9 @@ class ByTable:
     def of(self, ids):
         return [1 + (7 * i + token) % LAYERS for i, token in enumerate(ids)]
 
+    def of_many(self, sources):
+        return [self.of(source) for source in sources]
+
     def tensor(self, source_bs):
         rows = [[0 if token == 0 else depth for token, depth in zip(row, self.of(row), strict=True)] for row in
                 source_bs.tolist()]  # fmt: skip
@@ -175,9 +178,9 @@ def test_the_halting_unit_says_what_it_says_to_torch(kind, scale):
 def test_a_text_does_not_depend_on_its_batch_or_on_threads(kind, sub, depths, name):
     model = random_classifier(**KINDS[kind])
     sources = sources_of(4, (3, 64, 9, 12, 1, 33, 64, 64, 64, 64, 64, 64, 20))  # more rows than the core takes at once
-    one, several = engines(model, name)[0], engines(model, name, threads=3)[0]
+    one, three, six = (engines(model, name, threads=count)[0] for count in (1, 3, 6))
     alone = [one.classify(sub, [source], depths)[0] for source in sources]
-    for engine in (one, several):
+    for engine in (one, three, six):
         for count in (len(sources), 4):  # threads share texts, or if there are too few layers
             together = engine.classify(sub, sources[:count], depths)
             assert [x.probabilities for x in together] == [x.probabilities for x in alone[:count]]
@@ -226,8 +229,13 @@ def test_options_of_a_trained_model_are_taken(by_mi_run, halting_run):
 
 
 def test_threads_look_up_the_same_depths(by_mi_run):
-    one, several = (Classifier.load(by_mi_run, engine="native", threads=n).classify(TEXTS) for n in (1, 4))
+    one, several = (Classifier.load(by_mi_run, engine="native", threads=n).classify(TEXTS) for n in (1, 6))
     assert one == several
+    classifier = Classifier.load(by_mi_run, engine="native")
+    sources = classifier.read(TEXTS)
+    alone = [classifier.token_depths.of(source) for source in sources]
+    assert classifier.token_depths.of_many(sources) == alone
+    assert classifier.token_depths.of_many([]) == []
 
 
 def test_auto_is_native_where_that_runs(static_run, tmp_path):

@@ -1,6 +1,7 @@
 """The native engine gives what PyTorch gives, up to int8; and to the bit what it gives itself in another way."""
 
 import math
+import os
 import shutil
 from itertools import product
 
@@ -145,6 +146,21 @@ def test_threads_that_share_a_call_find_the_same(toy, beam, name):
         assert found[0] == found[1] == found[2]
     with pytest.raises(UserError, match="threads"):
         native.set_threads(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_goes_on_without_the_threads(toy):
+    ours = random_translator(toy.tokenizer, width=192, heads=3, ffn=400)
+    native = NativeModel(packed(ours.model))
+    native.set_threads(2)
+    sub, batch = ours.menu["3-2"].subnetwork, SearchBatch([[*range(4, 40), Tokenizer.EOS]], [20])
+    expected = native.search(sub, batch, SearchOptions(scores=True))
+    child = os.fork()
+    if child == 0:
+        same = native.search(sub, batch, SearchOptions(scores=True)) == expected
+        del native
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

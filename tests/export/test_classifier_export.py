@@ -139,6 +139,15 @@ def test_a_file_is_a_model(by_mi_run, file):
     assert float(found) == folder.classify(text).probability
 
 
+def test_what_is_in_a_file(file, here):
+    done = here("info", file)
+    assert done.returncode == 0, done.stderr
+    assert str(file) in done.stdout.decode()
+    assert "MB in int8" in done.stdout.decode()
+    assert "parameters" not in done.stdout.decode()
+    assert_one_line(here("translate", file), "classifies texts")
+
+
 def test_a_server_of_a_file(file):
     alone = Classifier.load(file)
     with serving(file, "--workers", 2) as served:

@@ -222,9 +222,9 @@ def _figure(value: float | None, places: int, times: float = 1) -> str:
 
 
 def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
-    config, menu, rule = classifier.model.config, classifier.menu, classifier.token_depths
+    config, menu, rule = classifier.config, classifier.menu, classifier.token_depths
     return {
-        "folder": str(classifier.folder),
+        "folder": str(_file(classifier) or classifier.folder),
         "labels": list(classifier.labels),
         "vocabulary": classifier.tokenizer.vocabulary_size,
         **config.model_dump(include={"width", "heads", "ffn", "norm", "activation", "positions", "max_length"}),
@@ -246,7 +246,7 @@ def _classifier_facts(classifier: "LoadedModel") -> dict[str, Any]:
             {
                 "depth": entry.name,
                 "by_word": entry.subnetwork.by_word,
-                "parameters": classifier.parameters(entry.name),
+                "parameters": None if _file(classifier) else classifier.parameters(entry.name),
                 "bytes": classifier.bytes(entry.name),
                 "accuracy": entry.quality.get("accuracy"),
                 "mean_depth": entry.cost.get("depth"),
@@ -268,7 +268,8 @@ def _classifier_depths(facts: dict[str, Any]) -> "Table":
         "mean depth": lambda one: _figure(one["mean_depth"], 2),
         "ms/text": lambda one: _figure(one["seconds_per_text"], 2, 1000),
     }
-    return _table(columns, facts["depths"])
+    unused = set() if facts["parameters"] is not None else {"parameters"}
+    return _table({name: value for name, value in columns.items() if name not in unused}, facts["depths"])
 
 
 def _classifier_rows(facts: dict[str, Any]) -> dict[str, str]:

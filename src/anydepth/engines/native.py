@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from anydepth.engines.shortlist import Shortlist
     from anydepth.word_depths.table import TokenDepths
 
+MOST_IN_A_CALL = 4  # threads: a layer has little to share
 INTERFACE = 4  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
@@ -118,7 +119,7 @@ class OutputStruct(ctypes.Structure):
 
 
 class NativeEngine:
-    """One copy of the weights runs every depth. Batches run side by side, a thread each; the threads share one alone.
+    """One copy of the weights runs every depth. Batches run side by side, a thread each; threads share one alone.
 
     `Engine` and `ClassifierEngine` in one.
     """
@@ -140,7 +141,7 @@ class NativeEngine:
         self.native, self.config, self.menu, self.threads = native, config, menu, threads
         self.speculate, self.search_shortlist = speculate, search_shortlist
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="native")
-        native.set_threads(threads)
+        native.set_threads(min(threads, MOST_IN_A_CALL))
         self._looking_up = Lock()
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
@@ -188,12 +189,17 @@ class NativeEngine:
         own = None
         if sub.by_word and depths.exit_rule is None and depths.table is not None:
             own = self._look_up(depths.table, sources)
-        return self.native.classify(sub, sources, depths, own)
+        count = min(self.threads, len(sources))
+        if count <= MOST_IN_A_CALL:
+            return self.native.classify(sub, sources, depths, own)
+        parts = [(sources[n::count], None if own is None else own[n::count]) for n in range(count)]  # alike in length
+        found = list(self._pool.map(lambda part: self.native.classify(sub, part[0], depths, part[1]), parts))
+        return [found[i % count][i // count] for i in range(len(sources))]
 
     def _look_up(self, depths: "TokenDepths", sources: Sequence[list[int]]) -> list[list[int]]:
         """One thread at a time: what is looked up for the first time is kept."""
         with self._looking_up:
-            return [depths.of(source) for source in sources]
+            return depths.of_many(sources)
 
     def draft_layers(self, sub: SubNetwork) -> int:
         """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""

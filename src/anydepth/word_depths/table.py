@@ -300,6 +300,16 @@ class TokenDepths:
         found: list[int] = self._look_up(np.array([ids], np.int64))[0].tolist()
         return found
 
+    def of_many(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The same of several texts at once, which takes less time."""
+        if not sources:
+            return []
+        ids_bs = np.full((len(sources), max(map(len, sources))), Tokenizer.PAD, np.int64)
+        for row_s, source in zip(ids_bs, sources, strict=True):
+            row_s[: len(source)] = source
+        found: list[list[int]] = self._look_up(ids_bs).tolist()
+        return [row[: len(source)] for row, source in zip(found, sources, strict=True)]
+
     def tensor(self, source_bs: "Tensor") -> "Tensor":
         """[b, s], 0 at padding, which is at the end of each row."""
         import torch
