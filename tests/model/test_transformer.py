@@ -8,7 +8,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.attention import dot_product_attention
-from anydepth.model.transformer import sinusoids
+from anydepth.tensors import sinusoids
 
 CONFIG = ModelConfig(width=32, heads=4, ffn=48, encoder_layers=3, decoder_layers=3, dropout=0.1, max_length=32)
 MENU = [entry.subnetwork for entry in DepthMenu.every_prefix(3, 3)]
@@ -117,7 +117,7 @@ def test_parameters_are_counted_once(shared, matrices):
 
 
 def test_positions_are_vaswanis():
-    table = sinusoids(4, 8)
+    table = torch.tensor(sinusoids(4, 8))
     assert table[0].tolist() == [0, 1] * 4
     torch.testing.assert_close(table[3, 2], torch.tensor(3 / 10_000 ** (2 / 8)).sin())
     torch.testing.assert_close(table[3, 5], torch.tensor(3 / 10_000 ** (4 / 8)).cos())

@@ -157,33 +157,88 @@ def check_length(weights: Path) -> None:
 
 
 def make_model(config: FolderConfig, tensors: "dict[str, Tensor]") -> "Transformer":
-    """The model that config.json describes, with these weights.
-
-    If there are far too few for it, that is found before any memory is taken. (A model on PyTorch's device `meta` would
-    tell, too, but takes a second: it loads the compiler.)
-    """
+    """The model that config.json describes, with these weights."""
     import torch
 
     from anydepth.model import Transformer
 
-    misfit = ValueError(f"{WEIGHTS} does not fit config.json")
-    if _least_parameters(config) > sum(value.numel() for value in tensors.values()):
-        raise misfit
+    check_shapes(config, {name: tuple(value.shape) for name, value in tensors.items()})
     broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
     if broken:
         raise ValueError(f"{broken[0]} has values that are not finite numbers")
     model = Transformer(config.model, config.vocabulary, len(config.labels))
-    if {name: p.shape for name, p in model.named_parameters()} != {name: t.shape for name, t in tensors.items()}:
-        raise misfit
     model.load_state_dict(tensors, strict=False)  # a shared matrix is there once, under one of its names
     return model
 
 
-def _least_parameters(config: FolderConfig) -> int:
-    """The matrices that every model has."""
-    model = config.model
-    layers = len({*model.encoder_pattern}) + len({*model.decoder_pattern})
-    return config.vocabulary * model.width + layers * model.width * (4 * model.width + 2 * model.ffn)
+def check_shapes(config: FolderConfig, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Before memory is taken for the model."""
+    if shapes != parameter_shapes(config.model, config.vocabulary, len(config.labels)):
+        raise ValueError(f"{WEIGHTS} does not fit config.json")
+
+
+def parameter_shapes(config: ModelConfig, vocabulary: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of the parameters of a `Transformer`, in the order in which PyTorch lists them."""
+    width, shapes = config.width, dict[str, tuple[int, ...]]()
+
+    def add(name: str, *shape: int, bias: bool = True) -> None:
+        shapes[f"{name}.weight"] = shape
+        if bias:
+            shapes[f"{name}.bias"] = shape[:1]
+
+    cross = {"cross_query": (width, width), "cross_out": (width, width), "cross_key_value": (2 * width, width)}
+    own = {
+        "attention_qkv": (3 * width, width),
+        "attention_out": (width, width),
+        "ffn_up": (config.ffn, width),
+        "ffn_down": (width, config.ffn),
+    }
+    for stack, pattern in (("encoder", config.encoder_pattern), ("decoder", config.decoder_pattern)):
+        decodes = stack == "decoder"
+        if config.residual == "rezero":
+            shapes[f"{stack}.scales"] = (len(pattern),)
+        for layer in first_positions(pattern):
+            place = f"{stack}.layers.{layer}"
+            has_norms = config.norm != "none"
+            for name in ("attention_norm", "ffn_norm") if has_norms else ():
+                add(f"{place}.{name}", width)
+            for name, shape in own.items():
+                add(f"{place}.{name}", *shape)
+            if decodes and has_norms:
+                add(f"{place}.cross_norm", width)
+            for name, shape in cross.items() if decodes else ():
+                add(f"{place}.{name}", *shape)
+        if config.norm != "post":
+            add(f"{stack}.norm", width)
+        if config.residual == "dlcl":
+            sums = range(len(pattern) + 1)
+            shapes |= {f"{stack}.dense.rows.{number}": (number + 1,) for number in sums}
+            for number in sums:
+                add(f"{stack}.dense.norms.{number}", width)
+    add("target_embedding", vocabulary, width, bias=False)
+    if config.share_embeddings != "all":
+        add("source_embedding", vocabulary, width, bias=False)
+    if config.positions == "learned":
+        add("positions", config.max_length, width, bias=False)
+    if config.token_types:
+        add("types", config.token_types, width, bias=False)
+    if config.norm == "post":
+        add("embedding_norm", width)
+    if config.head == "transform" and not classes:
+        add("transform.dense", width, width)
+        add("transform.norm", width)
+    if config.halting:
+        add("halting", config.encoder_layers, width)
+    if classes:
+        add("output", classes, 2 * width + 1, bias=False)
+    elif config.share_embeddings == "none":
+        add("output", vocabulary, width, bias=False)
+    return shapes
+
+
+def first_positions(pattern: Sequence[int]) -> list[int]:
+    """Of the layers that share weights the first one each: the weights have its name."""
+    return [position for position, own in enumerate(pattern) if own not in pattern[:position]]
 
 
 def check_menu(menu: DepthMenu, model: ModelConfig) -> None:

@@ -41,6 +41,7 @@ from anydepth.device import choose_device, runs_on_cpu
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.artifact.arrays import ModelArrays
     from anydepth.model import Transformer
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
@@ -77,6 +78,15 @@ class LoadedModel:
     def model(self) -> "Transformer":
         """In PyTorch."""
         return self.weights.model if isinstance(self.weights, StoredWeights | FileWeights) else self.weights
+
+    @property
+    def arrays(self) -> "ModelArrays":
+        """In NumPy: of the model in memory or, where PyTorch's was not asked for, of the folder."""
+        if isinstance(self.weights, StoredWeights) and not self.weights.is_in_memory:
+            return self.weights.arrays
+        from anydepth.artifact.arrays import ModelArrays  # NumPy, which many starts do without
+
+        return ModelArrays.of_model(self.model)
 
     @property
     def config(self) -> ModelConfig:
@@ -120,17 +130,15 @@ class LoadedModel:
             return str(self.weights.file.header["fingerprint"])
         if isinstance(self.weights, StoredWeights) and self.text_parts in self.weights.fingerprints:
             return self.weights.fingerprints[self.text_parts]
-        import torch
-
         digest = hashlib.sha256(self.tokenizer.to_bytes())
-        config = self.model.config
+        config, arrays = self.config, self.arrays
         if (config.encoder_shared, config.decoder_shared) != ("none", "none"):
             digest.update(repr((config.encoder_pattern, config.decoder_pattern)).encode())
         if config.halting:
             digest.update(repr(config.halting_confidence).encode())
-        for name, value in self.model.named_parameters():
+        for name in arrays.names:
             digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+            digest.update(memoryview(arrays[name]).cast("B"))
         if self.token_depths is not None:
             digest.update(self.token_depths.to_bytes())
         return digest.hexdigest()

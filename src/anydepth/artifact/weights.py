@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
-from anydepth.artifact.folder import WEIGHTS, FolderConfig, check_files, make_model
+from anydepth.artifact.folder import WEIGHTS, FolderConfig, check_files, check_shapes, make_model
 from anydepth.artifact.model_file import Kind, ModelFile
 from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
@@ -18,6 +18,7 @@ from anydepth.device import apply_torch_threads, choose_device
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
+    from anydepth.artifact.arrays import Floats, ModelArrays
     from anydepth.model import Transformer
 
 OF_LAYER = re.compile(r"(encoder|decoder)\.(?:layers|dense\.rows|dense\.norms)\.\d+\b")
@@ -26,7 +27,7 @@ OF_LAYER = re.compile(r"(encoder|decoder)\.(?:layers|dense\.rows|dense\.norms)\.
 class StoredWeights:
     """The weights of a model folder, read when they are first asked for.
 
-    An engine that has the model in a form of its own never asks, and needs no PyTorch.
+    Only `model` needs PyTorch. An engine that has the model in a form of its own never asks.
     """
 
     def __init__(self, folder: Path, config: FolderConfig, device: str) -> None:
@@ -44,6 +45,28 @@ class StoredWeights:
         apply_torch_threads()
         arrange_for_decoding(model.to(choose_device(self.device)).eval())
         return model
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether PyTorch's model was asked for."""
+        return "model" in vars(self)
+
+    @cached_property
+    def arrays(self) -> "ModelArrays":
+        """In NumPy, as they are in the file."""
+        from anydepth.artifact.arrays import ModelArrays, StoredArrays  # NumPy, which many starts do without
+
+        config = self.folder_config
+        with damaged(self.folder):
+            check_files(self.folder, config, (WEIGHTS,))
+            stored = StoredArrays(self.folder / WEIGHTS)
+            check_shapes(config, stored.shapes)
+
+        def read(name: str) -> "Floats":
+            with damaged(self.folder):
+                return stored.read(name)
+
+        return ModelArrays(config.model, config.vocabulary, len(config.labels), read)
 
     def parameters(self, sub: SubNetwork) -> int:
         """How many a sub-network uses, by the names and shapes in the file: each tensor is there once."""

@@ -1,7 +1,7 @@
 """A model as the core runs it: int8 matrices with a scale for each output, embeddings in 16 bits, the rest floats.
 
 `packed` gives a model file (artifact/model_file.py). All arrays of a section begin at a multiple of 64 bytes, in the
-order in which csrc/model.cpp reads them; the header says what is there. Only packing needs PyTorch.
+order in which csrc/model.cpp reads them; the header says what is there. PyTorch is not needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anydepth.artifact.arrays import Floats, ModelArrays
+from anydepth.artifact.folder import first_positions
 from anydepth.artifact.model_file import CLASSIFIES, LINE, VERSION, FileSection, Kind, build_model_file
 from anydepth.engines.base import check_native
+from anydepth.tensors import sinusoids
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from anydepth.engines.shortlist import Shortlist
     from anydepth.model import Transformer
-    from anydepth.model.stack import Stack
 
 TILE, QUAD = 16, 4  # outputs, and inputs of each, that lie together in a packed matrix
 REMAINDERS = 254
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 def packed(
-    model: "Transformer",
+    model: "ModelArrays | Transformer",
     header: dict[str, Any] | None = None,
     tokenizer: bytes | None = None,
     shortlist: "Shortlist | None" = None,
@@ -38,8 +38,9 @@ def packed(
     `header` is what else the header has: config.json and depths.json of the model folder. `tags` are the language
     pairs, each with the token that a source begins with, or None.
     """
-    check_native(model.config, classifies=model.classes > 0)
-    return assemble(_core(model), _sections(model, shortlist), header, tokenizer, word_depths, tags)
+    weights = model if isinstance(model, ModelArrays) else ModelArrays.of_model(model)
+    check_native(weights.config, classifies=weights.classes > 0)
+    return assemble(_core(weights), _sections(weights, shortlist), header, tokenizer, word_depths, tags)
 
 
 def assemble(
@@ -58,85 +59,98 @@ def assemble(
     return build_model_file({"core": {**core, "pairs": pairs}, **(header or {})}, [*before, *weights], version)
 
 
-def _sections(model: "Transformer", shortlist: "Shortlist | None") -> list[FileSection]:
-    sections = [FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(model)))]
-    sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(model) if model.classes else _output(model))))
-    encoder, decoder = model.encoder.distinct, model.decoder.distinct
+def _sections(weights: ModelArrays, shortlist: "Shortlist | None") -> list[FileSection]:
+    config = weights.config
+    sections = [FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(weights)))]
+    sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(weights) if weights.classes else _output(weights))))
+    encoder, decoder = first_positions(config.encoder_pattern), first_positions(config.decoder_pattern)
     for index in range(max(len(encoder), len(decoder))):
-        for kind, own in ((Kind.ENCODER_LAYER, encoder), (Kind.DECODER_LAYER, decoder)):
+        for kind, stack, own in (
+            (Kind.ENCODER_LAYER, "encoder", encoder),
+            (Kind.DECODER_LAYER, "decoder", decoder),
+        ):
             if index < len(own):
-                sections.append(FileSection(kind, index, _joined(_layer(own[index], model.config.width))))
+                data = _joined(_layer(weights, f"{stack}.layers.{own[index]}", crosses=stack == "decoder"))
+                sections.append(FileSection(kind, index, data))
     if shortlist is not None:  # last: nothing has to wait for it
         sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
     return sections
 
 
-def _core(model: "Transformer") -> dict[str, Any]:
+def _core(weights: ModelArrays) -> dict[str, Any]:
     """What the core needs to know of the model."""
-    config = model.config
-    positions = model.positions_pd if model.positions is None else model.positions.weight
+    config = weights.config
+    learned = config.positions == "learned"
     return {
         "width": config.width,
         "heads": config.heads,
         "ffn": config.ffn,
-        "vocabulary": model.vocabulary,
-        "positions": len(positions),
+        "vocabulary": weights.vocabulary,
+        "positions": config.max_length if learned else config.max_length + 1,
         "max_length": config.max_length,
         "norm": config.norm,
         "norm_epsilon": config.norm_epsilon,
         "activation": config.activation,
         "residual": config.residual,
-        "scale_embeddings": model.positions is None,
-        "shared_target": model.source_embedding is model.target_embedding,
-        "tied_output": model.output.weight is model.target_embedding.weight,
-        "encoder": _pattern(model.encoder),
-        "decoder": _pattern(model.decoder),
-        **({"classes": model.classes} if model.classes else {}),
-        **({"halting": config.halting_confidence} if model.classes and config.halting else {}),
+        "scale_embeddings": not learned,
+        "shared_target": config.share_embeddings == "all",
+        "tied_output": _is_tied(weights),
+        "encoder": config.encoder_pattern,
+        "decoder": config.decoder_pattern,
+        **({"classes": weights.classes} if weights.classes else {}),
+        **({"halting": config.halting_confidence} if weights.classes and config.halting else {}),
     }
 
 
-def _pattern(stack: "Stack") -> list[int]:
-    own = stack.distinct
-    return [own.index(layer) for layer in stack.layers]
+def _is_tied(weights: ModelArrays) -> bool:
+    """Whether the output matrix is the table of the target's subwords."""
+    return not weights.classes and weights.config.share_embeddings != "none"
 
 
-def _embeddings(model: "Transformer") -> Iterator[Array]:
+def _embeddings(weights: ModelArrays) -> Iterator[Array]:
     """Tables that are the output matrix are not stored twice."""
-    for table in dict.fromkeys((model.source_embedding, model.target_embedding)):
-        if table.weight is not model.output.weight:
-            yield _half(table.weight)
-    positions = model.positions_pd if model.positions is None else model.positions.weight
-    if model.types is not None:
-        positions = positions + model.types.weight[0]
-    yield _padded(_floats(positions), TILE)
-    if model.embedding_norm is not None:
-        yield from _norm(model.embedding_norm)
-    for stack in (model.encoder,) if model.classes else (model.encoder, model.decoder):
-        if hasattr(stack.norm, "weight"):
-            yield from _norm(stack.norm)
-        if stack.scales is not None:
-            yield _floats(stack.scales)
-        if stack.dense is not None:
-            for row in stack.dense.rows:
-                yield _floats(row)
-            for norm in stack.dense.norms:
-                yield from _norm(norm)
+    config = weights.config
+    if config.share_embeddings != "all":
+        yield _half(weights["source_embedding.weight"])
+    if not _is_tied(weights):
+        yield _half(weights["target_embedding.weight"])
+    if config.positions == "learned":
+        positions = weights["positions.weight"]
+    else:
+        positions = sinusoids(config.max_length + 1, config.width)
+    if config.token_types:
+        positions = positions + weights["types.weight"][0]
+    yield _padded(positions, TILE)
+    if config.norm == "post":
+        yield from _norm(weights, "embedding_norm")
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
+    for stack in ("encoder",) if weights.classes else ("encoder", "decoder"):
+        if config.norm != "post":
+            yield from _norm(weights, f"{stack}.norm")
+        if config.residual == "rezero":
+            yield weights[f"{stack}.scales"]
+        if config.residual == "dlcl":
+            sums = range(layers[stack] + 1)
+            for number in sums:
+                yield weights[f"{stack}.dense.rows.{number}"]
+            for number in sums:
+                yield from _norm(weights, f"{stack}.dense.norms.{number}")
 
 
-def _output(model: "Transformer") -> Iterator[Array]:
-    yield from _matrix(model.output.weight, None)
-    yield _remainders(model.output.weight)
+def _output(weights: ModelArrays) -> Iterator[Array]:
+    weight = weights["target_embedding.weight" if _is_tied(weights) else "output.weight"]
+    yield from _matrix(weight, None)
+    yield _remainders(weight)
 
 
-def _classes(model: "Transformer") -> Iterator[Array]:
+def _classes(weights: ModelArrays) -> Iterator[Array]:
     """In floats: this layer is small, and decides. The last column of the matrix is its bias."""
-    weight = _floats(model.output.weight)
+    weight = weights["output.weight"]
     yield weight[:, :-1]
     yield weight[:, -1]
-    if model.halting is not None:
-        yield _floats(model.halting.weight)
-        yield _floats(model.halting.bias)
+    if weights.config.halting:
+        yield weights["halting.weight"]
+        yield weights["halting.bias"]
 
 
 def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:
@@ -145,47 +159,44 @@ def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:
         yield np.asarray(values, np.int32)
 
 
-def _layer(layer: "nn.Module", width: int) -> Iterator[Array]:
+def _layer(weights: ModelArrays, layer: str, *, crosses: bool) -> Iterator[Array]:
     """Norms and matrices in the order in which they run."""
     parts = ["attention_norm", "attention_qkv", "attention_out"]
-    if hasattr(layer, "cross_norm"):
+    if crosses:
         parts += ["cross_norm", "cross_query", "cross_key_value", "cross_out"]
-    for name in (*parts, "ffn_norm", "ffn_up", "ffn_down"):
-        part: Any = getattr(layer, name)
-        if part is None:
-            continue
-        if part.weight.ndim == 2:
-            yield from _matrix(part.weight, part.bias)
-        else:
-            yield from _norm(part)
+    for part in (*parts, "ffn_norm", "ffn_up", "ffn_down"):
+        name = f"{layer}.{part}"
+        if not part.endswith("_norm"):
+            yield from _matrix(weights[f"{name}.weight"], weights[f"{name}.bias"])
+        elif weights.config.norm != "none":
+            yield from _norm(weights, name)
 
 
-def _norm(norm: Any) -> Iterator[Array]:
-    yield _padded(_floats(norm.weight), TILE)
-    yield _padded(_floats(norm.bias), TILE)
+def _norm(weights: ModelArrays, name: str) -> Iterator[Array]:
+    yield _padded(weights[f"{name}.weight"], TILE)
+    yield _padded(weights[f"{name}.bias"], TILE)
 
 
-def _matrix(weight: "Tensor", bias: "Tensor | None") -> Iterator[Array]:
+def _matrix(weight: Floats, bias: Floats | None) -> Iterator[Array]:
     """Symmetric: the largest of each output's weights is 127 times its scale. Scales, sums, bias and tiles."""
-    scales, whole = _quantized(_floats(weight))
+    scales, whole = _quantized(weight)
     outputs = len(whole)
     yield _padded(scales, TILE)
     yield _padded(whole.sum(axis=1, dtype=np.int64).astype(np.float32) * scales, TILE)
-    yield _padded(np.zeros(outputs, np.float32) if bias is None else _floats(bias), TILE)
+    yield _padded(np.zeros(outputs, np.float32) if bias is None else bias, TILE)
     square = _padded(_padded(whole, QUAD).T, TILE).T  # inputs to a multiple of QUAD, outputs to one of TILE
     blocks, quads = len(square) // TILE, square.shape[1] // QUAD
     yield square.reshape(blocks, TILE, quads, QUAD).transpose(0, 2, 1, 3)
 
 
-def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+def _quantized(values: Floats) -> tuple[Floats, NDArray[np.int8]]:
     scales = np.abs(values).max(axis=1) / np.float32(127)
     safe = np.where(scales > 0, scales, np.float32(1))
     return scales, np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
 
 
-def _remainders(weight: "Tensor") -> NDArray[np.int8]:
+def _remainders(values: Floats) -> NDArray[np.int8]:
     """What int8 leaves of each weight, in 1/254 of its step: with both, a weight has 16 bits."""
-    values = _floats(weight)
     scales, whole = _quantized(values)
     safe = np.where(scales > 0, scales, np.float32(1))
     left = values.astype(np.float64) / safe[:, None] - whole
@@ -198,13 +209,8 @@ def _padded(values: Array, multiple: int) -> Array:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, more)]) if more else values
 
 
-def _floats(tensor: "Tensor") -> NDArray[np.float32]:
-    values: NDArray[np.float32] = tensor.detach().float().cpu().contiguous().numpy()
-    return values
-
-
-def _half(tensor: "Tensor") -> NDArray[np.float16]:
-    return _floats(tensor).clip(-65504, 65504).astype(np.float16)
+def _half(values: Floats) -> NDArray[np.float16]:
+    return values.clip(-65504, 65504).astype(np.float16)
 
 
 def _joined(arrays: Iterator[Array]) -> bytes:

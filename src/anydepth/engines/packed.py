@@ -37,7 +37,7 @@ def native_model(loaded: LoadedModel) -> NativeModel:
             native = NativeModel(file.path)
             loaded.weights.fingerprints |= file.header.get("fingerprints", {})
             return native
-    fingerprints = {loaded.text_parts: loaded.fingerprint}  # kept, because to compute it takes PyTorch
+    fingerprints = {loaded.text_parts: loaded.fingerprint}  # kept, because it takes all weights
     data = _pack(loaded, {"made_of": made_of, "fingerprints": fingerprints})
     for path in _places(loaded.folder, loaded.checksum):
         with suppress(OSError):
@@ -76,10 +76,10 @@ def _places(folder: Path, checksum: str) -> Iterator[Path]:
 
 
 def _pack(loaded: LoadedModel, header: dict[str, Any] | None = None) -> bytes:
-    from anydepth.engines.native_format import packed  # which needs PyTorch, unlike all else here
+    from anydepth.engines.native_format import packed  # NumPy, which only packing needs
     from anydepth.engines.shortlist import Shortlist
 
-    return packed(loaded.model, header, shortlist=Shortlist.find(loaded))
+    return packed(loaded.arrays, header, shortlist=Shortlist.find(loaded))
 
 
 def _origin(folder: Path, checksum: str) -> dict[str, Any]:

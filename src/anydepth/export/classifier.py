@@ -148,7 +148,7 @@ def build_classifier_file(classifier: Classifier) -> bytes:
     }
     words = folder / WORD_DEPTHS
     depths = words.read_bytes() if words.is_file() else None
-    return packed(loaded.model, header, loaded.tokenizer.to_bytes(), word_depths=depths)
+    return packed(loaded.arrays, header, loaded.tokenizer.to_bytes(), word_depths=depths)
 
 
 def _to_onnx(request: ClassifierExport, folder: Path) -> Classifier:

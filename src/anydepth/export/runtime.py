@@ -41,7 +41,7 @@ def build_runtime_file(translator: Translator, *, shortlist: bool = True) -> byt
     """All that is needed to translate: weights, tokenizer, languages, the menu with its figures, and the model's
     shortlist, unless it is to be left out.
 
-    With the packed form that a model folder keeps, this needs no PyTorch.
+    This needs no PyTorch, and with the packed form that a model folder keeps no NumPy either.
     """
     loaded, folder = translator.loaded, translator.folder
     if folder is None:
@@ -67,7 +67,7 @@ def build_runtime_file(translator: Translator, *, shortlist: bool = True) -> byt
             weights = [section for section in weights if section.kind != Kind.SHORTLIST]
         return assemble(core, weights, header, tokenizer, word_depths, tags)
     found = Shortlist.find(loaded) if shortlist else None
-    return packed(loaded.model, header, tokenizer, found, word_depths, tags)
+    return packed(loaded.arrays, header, tokenizer, found, word_depths, tags)
 
 
 def _check_same(native: Translator, exported: Translator, texts: list[str]) -> None:

@@ -16,6 +16,7 @@ from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer, make_norm
 from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits
+from anydepth.tensors import sinusoids
 
 
 class Transform(nn.Module):
@@ -57,7 +58,8 @@ class Transformer(nn.Module):
                 self.output.weight = self.target_embedding.weight
         self.positions_pd: Tensor
         if not learned:
-            self.register_buffer("positions_pd", sinusoids(config.max_length + 1, config.width), persistent=False)
+            positions_pd = torch.tensor(sinusoids(config.max_length + 1, config.width))
+            self.register_buffer("positions_pd", positions_pd, persistent=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -258,10 +260,3 @@ def _scale_by_depth(stack: Stack) -> None:
 def _attend(padding_bs: Tensor | None) -> Tensor | None:
     """The attention mask: which positions may be attended to, broadcast over heads and queries."""
     return None if padding_bs is None else ~padding_bs[:, None, None, :]
-
-
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Sine in the even features, cosine in the odd ones (Vaswani et al. 2017, Section 3.5)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-    angles = torch.arange(positions)[:, None] * rates[None, :]
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(positions, width)

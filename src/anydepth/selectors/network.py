@@ -24,7 +24,7 @@ from anydepth.errors import UserError
 from anydepth.model import Transformer
 from anydepth.model.layers import EncoderLayer
 from anydepth.model.stack import Stack
-from anydepth.model.transformer import sinusoids
+from anydepth.tensors import sinusoids
 
 FEATURES = 3
 
@@ -180,7 +180,7 @@ class DepthPredictor(nn.Module):
         if config.reads == "embeddings":
             self.embedding = nn.Embedding(model.vocabulary, width)
             self.embedding.weight.data.copy_(model.source_embedding.weight.data)
-            positions = sinusoids(model.config.max_length + 1, width)
+            positions = torch.tensor(sinusoids(model.config.max_length + 1, width))
             self.register_buffer("positions_pd", positions, persistent=False)
         if config.layers:
             size = ModelConfig.model_construct(width=width, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
