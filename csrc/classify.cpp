@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 
 namespace anydepth {
 
@@ -128,17 +127,10 @@ Classified classify_in_parts(const Model& model, const SubNetwork& sub, const So
   alone.team = nullptr;
   const std::vector<int> starts = sources.divide(parts);
   std::vector<Classified> found(parts);
-  std::vector<std::exception_ptr> failed(parts);
-  options.team->run([&](int part) {
-    try {
-      if (starts[part] < starts[part + 1])
-        found[part] = classify(model, sub, sources.between(starts[part], starts[part + 1]), alone);
-    } catch (...) {
-      failed[part] = std::current_exception();
-    }
+  options.team->run_or_throw([&](int part) {
+    if (starts[part] < starts[part + 1])
+      found[part] = classify(model, sub, sources.between(starts[part], starts[part + 1]), alone);
   });
-  for (const std::exception_ptr& one : failed)
-    if (one) std::rethrow_exception(one);
   Classified all;
   for (const Classified& part : found) {
     all.probabilities.insert(all.probabilities.end(), part.probabilities.begin(), part.probabilities.end());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -158,19 +157,12 @@ NBest search_in_parts(const Model& model, const SubNetwork& sub, const SourceBat
   alone.draft_layers = 0;  // a batch is not speculated on, whatever its parts have
   const std::vector<int> starts = sources.divide(parts);
   std::vector<NBest> found(parts);
-  std::vector<std::exception_ptr> failed(parts);
-  options.team->run([&](int part) {
-    try {
-      const int from = starts[part], to = starts[part + 1];
-      if (from == to) return;
-      const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
-      found[part] = search(model, sub, sources.between(from, to), own_limits, alone, stats);
-    } catch (...) {
-      failed[part] = std::current_exception();
-    }
+  options.team->run_or_throw([&](int part) {
+    const int from = starts[part], to = starts[part + 1];
+    if (from == to) return;
+    const std::vector<int32_t> own_limits(limits.begin() + from, limits.begin() + to);
+    found[part] = search(model, sub, sources.between(from, to), own_limits, alone, stats);
   });
-  for (const std::exception_ptr& one : failed)
-    if (one) std::rethrow_exception(one);
   NBest all;
   for (NBest& part : found) std::move(part.begin(), part.end(), std::back_inserter(all));
   return all;

@@ -10,6 +10,7 @@
 #if !defined(__wasm__) || defined(_REENTRANT)
 #define ANYDEPTH_THREADS 1
 #include <condition_variable>
+#include <exception>
 #include <thread>
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
@@ -48,6 +49,21 @@ class Team {
     wake();
     body(0);
     for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) rest(spins);
+  }
+
+  // The same of a body that may throw: when all have ended, the first part's exception is thrown again.
+  template <class Body>
+  void run_or_throw(const Body& body) {
+    std::vector<std::exception_ptr> failed(size());
+    run([&](int part) {
+      try {
+        body(part);
+      } catch (...) {
+        failed[part] = std::current_exception();
+      }
+    });
+    for (const std::exception_ptr& one : failed)
+      if (one) std::rethrow_exception(one);
   }
 
  private:
@@ -116,6 +132,10 @@ class Team {
   bool here() const { return true; }
   template <class Body>
   void run(const Body& body) {
+    body(0);
+  }
+  template <class Body>
+  void run_or_throw(const Body& body) {
     body(0);
   }
 };
