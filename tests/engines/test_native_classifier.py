@@ -263,16 +263,32 @@ def test_the_verb_names_the_engine(static_run):
 
 
 def test_the_native_engine_imports_no_torch(by_mi_run, tmp_path):
+    """Neither at the first start, when it packs the model, nor later."""
     folder = tmp_path / "model"
     shutil.copytree(by_mi_run / "model", folder, ignore=shutil.ignore_patterns(NAME))
     text = TEXTS[0]
-    expected = Classifier.load(folder, engine="native").classify(text)
+    expected = Classifier.load(by_mi_run, engine="native").classify(text)
+    for _ in range(2):
+        found = run_without_torch(
+            f"from anydepth import Classifier\nc = Classifier.load({str(folder)!r}, engine='native')\n"
+            f"found = c.classify({text!r})\nprint(found.label, found.probability, found.depth)",
+            ("torch",),
+        )
+        assert found.split() == [expected.label, str(expected.probability), str(expected.depth)]
+        assert (folder / NAME).is_file()
+
+
+def test_the_verb_imports_no_torch_at_the_first_start(static_run, tmp_path):
+    folder, source = tmp_path / "model", tmp_path / "texts"
+    shutil.copytree(static_run / "model", folder, ignore=shutil.ignore_patterns(NAME))
+    source.write_text(f"{TEXTS[0]}\n", "utf-8")
+    argv = ["anydepth", "classify", str(folder), "--engine", "native", "--threads", "1"]
     found = run_without_torch(
-        f"from anydepth import Classifier\nc = Classifier.load({str(folder)!r}, engine='native')\n"
-        f"found = c.classify({text!r})\nprint(found.label, found.probability, found.depth)",
+        f"import os\nos.dup2(os.open({str(source)!r}, os.O_RDONLY), 0)\n"
+        f"from anydepth.cli import main\nsys.argv = {argv!r}\nmain()",
         ("torch",),
     )
-    assert found.split() == [expected.label, str(expected.probability), str(expected.depth)]
+    assert found.split("\t")[0] == Classifier.load(static_run, engine="native").classify(TEXTS[0]).label
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A model folder keeps its packed form, and with that the native engine needs no PyTorch; so does a model file."""
+"""The native engine needs no PyTorch: a model folder keeps its packed form, made at the first start; so does a file."""
 
 import json
 import shutil
@@ -122,6 +122,34 @@ def test_where_the_folder_is_read_only_it_goes_to_the_cache(folder, tmp_path, mo
     assert anydepth.load(folder, engine="native").translate(TEXTS[0]) == expected
 
 
+def test_the_first_start_imports_no_torch(folder, toy_run):
+    """When the model is packed, and the fingerprint computed."""
+    toy = anydepth.load(toy_run, engine="native")
+    found = run_without_torch(
+        f"import anydepth\ntoy = anydepth.load({str(folder)!r})\n"
+        "print(toy.engine.name, toy.fingerprint, toy.translate('le chat dort.'))",
+        ("torch",),
+    )
+    assert found.strip() == f"native {toy.fingerprint} {toy.translate('le chat dort.')}"
+    assert (folder / NAME).is_file()
+
+
+def test_the_verb_imports_no_torch_at_the_first_start(folder, toy_run):
+    expected = anydepth.load(toy_run, engine="native").translate("le chat dort.", depth="1-1")
+    assert translate_without_torch(folder, "--depth", "1-1", modules=("torch",)) == expected
+
+
+def test_the_export_of_a_file_imports_no_torch(folder, model_file, tmp_path):
+    """Neither at the first start nor later."""
+    source, out = tmp_path / "texts", tmp_path / "out.anydepth"
+    source.write_text("".join(f"{text}\n" for text in TEXTS), "utf-8")
+    argv = ["anydepth", "export", str(folder), "--to", "runtime", "--out", str(out), "--source", str(source)]
+    for _ in range(2):
+        run_without_torch(f"from anydepth.cli import main\nsys.argv = {argv!r}\nmain()", ("torch",))
+        assert out.read_bytes() == model_file.read_bytes()
+        out.unlink()
+
+
 def test_the_native_engine_imports_no_torch(folder, model_file):
     expected = anydepth.load(folder, engine="native").translate("le chat dort.")
     for path in (folder, model_file):
@@ -132,12 +160,13 @@ def test_the_native_engine_imports_no_torch(folder, model_file):
             assert found.strip() == expected
 
 
-def translate_without_torch(path: Path, *options: str) -> str:
+def translate_without_torch(path: Path, *options: str, modules: tuple[str, ...] = ("torch", "numpy")) -> str:
     """What the verb makes of a sentence."""
     return run_without_torch(
         "import io, os\nread, write = os.pipe()\nos.write(write, b'le chat dort.\\n')\nos.close(write)\n"
         "os.dup2(read, 0)\nfrom anydepth.cli import main\n"
-        f"sys.argv = {['anydepth', 'translate', str(path), *options]!r}\nmain()"
+        f"sys.argv = {['anydepth', 'translate', str(path), *options]!r}\nmain()",
+        modules,
     ).strip()
 
 
@@ -173,10 +202,11 @@ def test_the_fingerprint_is_kept_with_the_packed_form(folder):
     assert other.fingerprint != expected
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_server_imports_no_torch(folder, model_file, kind):
-    """Nor does the page, which gets the same model file from both."""
-    expected = anydepth.load(folder, engine="native").translate("le chat dort.", depth="1-1")  # packs it
+@pytest.mark.parametrize("kind", ["file", "folder", "packed folder"])
+def test_a_server_imports_no_torch(folder, model_file, toy_run, kind):
+    """Nor does the page, which gets the same model file from all of them."""
+    packed = folder if kind == "packed folder" else toy_run
+    expected = anydepth.load(packed, engine="native").translate("le chat dort.", depth="1-1")
     argv = ["anydepth", "serve", str(model_file if kind == "file" else folder), "--port", "0"]
     command = without(("torch",), f"from anydepth.cli import main\nsys.argv = {argv!r}\nmain()")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -78,8 +78,6 @@ def export(
     """
     from anydepth.device import cores
     from anydepth.errors import UserError
-    from anydepth.export.export import ExportRequest
-    from anydepth.export.export import export as run_export
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
 
@@ -97,15 +95,19 @@ def export(
     whole = depth == "all" and to == "anydepth"
     if default_depth is not None and not whole:
         raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
-    translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
     if to in ("runtime", "web"):
         if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
             raise UserError("a file for the runtime has every depth and pair in int8: leave out depth, pair, quantize")
+        translator = Translator.load(model, engine="native", device="cpu", threads=threads)
         sample = find_sample(translator.choices[0], model or bundled_model(), source)
         _export_whole(translator, to, out, sample, threads or cores(), shortlist)
         return
     if not shortlist:
         raise UserError("--no-shortlist is for --to runtime and web: leave it out")
+    from anydepth.export.export import ExportRequest  # PyTorch
+    from anydepth.export.export import export as run_export
+
+    translator = Translator.load(model, engine="torch", device="cpu", threads=threads)
     if pair is not None:
         found = next((one for one in translator.pairs if one.name == pair), None)
         if found is None:
