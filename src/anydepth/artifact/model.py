@@ -135,7 +135,7 @@ class LoadedModel:
             digest.update(repr(config.halting_confidence).encode())
         for name in arrays.names:
             digest.update(name.encode())
-            digest.update(memoryview(arrays[name]).cast("B"))
+            digest.update(arrays[name].reshape(-1).view("u1").data)
         if self.token_depths is not None:
             digest.update(self.token_depths.to_bytes())
         return digest.hexdigest()
