@@ -82,7 +82,7 @@ def test_a_depth_for_each_text(translator):
 
 
 def test_depths_that_do_not_fit_the_texts_are_refused(translator):
-    with pytest.raises(UserError, match="2 texts but 1 depths"):
+    with pytest.raises(UserError, match="2 texts but 1 depth"):
         translator.translate(["le chat.", "un chien."], depth=["1-1"])
     with pytest.raises(UserError, match="no depth 9-9"):
         translator.translate(["le chat."], depth=["9-9"])

@@ -190,18 +190,19 @@ def test_the_folder(runs):
 def test_it_classifies_with_objectives_and_training_unimportable(runs):
     texts = ["the film was great", "an awful story of two dogs"]
     folders = [str(runs["word-depths"]), str(runs["halting"])]
+    ways = [(folder, engine) for folder in folders for engine in ("torch", "auto")]
     script = f"""
 import sys
 rooms = ["objectives", "training", "selectors.training", "selectors.select", "selectors.data"]
 for room in (*rooms, "word_depths.reconstruction"):
     sys.modules["anydepth." + room] = None
 import anydepth
-for folder in {folders}:
-    for one in anydepth.load(folder).classify({texts}):
+for folder, engine in {ways}:
+    for one in anydepth.load(folder, engine=engine).classify({texts}):
         print(one.label, f"{{one.probability:.4f}}", one.computed)
 """
     done = python(script)
-    found = [one for folder in folders for one in anydepth.load(folder, engine="torch").classify(texts)]
+    found = [one for folder, engine in ways for one in anydepth.load(folder, engine=engine).classify(texts)]
     expected = [f"{one.label} {one.probability:.4f} {one.computed}" for one in found]
     assert done.stdout.splitlines() == expected, done.stderr
 
