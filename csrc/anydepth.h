@@ -37,7 +37,7 @@ enum {
 enum {
   ANYDEPTH_SHORTLIST_OFF = 0, /* among the whole vocabulary */
   ANYDEPTH_SHORTLIST_ON = 1,  /* refuse a file that has none */
-  ANYDEPTH_SHORTLIST_IF_THERE = 2
+  ANYDEPTH_SHORTLIST_IF_THERE = 2 /* the whole vocabulary until it has arrived */
 };
 
 typedef struct anydepth_model anydepth_model;

@@ -216,7 +216,7 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   check(o->draft_length >= 0 && o->draft_length <= LONGEST_DRAFT, "drafts are shorter");
   check(o->shortlist >= ANYDEPTH_SHORTLIST_OFF && o->shortlist <= ANYDEPTH_SHORTLIST_IF_THERE,
         "the use of the shortlist is 0, 1 or 2");
-  if (o->shortlist) model.check_shortlist(o->shortlist == ANYDEPTH_SHORTLIST_ON);
+  if (o->shortlist == ANYDEPTH_SHORTLIST_ON) model.check_shortlist();
   Options found;
   found.beam = o->beam, found.nbest = o->nbest, found.min_length = o->min_length,
   found.length_penalty = o->length_penalty;

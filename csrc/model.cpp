@@ -314,9 +314,10 @@ void Model::check(const Shortlist& list) const {
     throw Error("the shortlist has a subword that the model does not know");
 }
 
-void Model::check_shortlist(bool asked) const {
-  if (awaits_shortlist()) throw NotYet("the shortlist of the file has not arrived");
-  if (asked && !has_shortlist()) throw Error("the model has no shortlist");
+void Model::check_shortlist() const {
+  if (has_shortlist()) return;
+  if (lists_) throw NotYet("the shortlist of the file has not arrived");
+  throw Error("the model has no shortlist");
 }
 
 void Model::set_shortlist(const int32_t* always, size_t always_count, const int32_t* offsets, const int32_t* outputs) {

@@ -93,9 +93,8 @@ struct Model {
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   bool has_header() const { return has_header_.load(std::memory_order_acquire); }
   bool has_base() const { return has_base_.load(std::memory_order_acquire); }  // tokenizer, embeddings, output
-  // Throws NotYet if it is still to come, and an Error if there is none where one is asked for.
-  void check_shortlist(bool asked) const;
-  bool awaits_shortlist() const { return lists_ && !has_shortlist(); }
+  // Throws NotYet if it is still to come, and an Error if there is none.
+  void check_shortlist() const;
   bool has_shortlist() const { return has_shortlist_.load(std::memory_order_acquire); }
   bool has_layers(const std::vector<int>& encoder_layers, const std::vector<int>& decoder_layers) const;
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections

@@ -180,7 +180,7 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
   const Tokenizer& splitter = tokenizer();
   const int tag = pair == nullptr ? -1 : pair->tag;
   const size_t longest = this->longest(pair);
-  if (request.search.shortlist) model_.check_shortlist(request.needs_shortlist);
+  if (request.needs_shortlist) model_.check_shortlist();
 
   std::vector<std::vector<int32_t>> sources(texts.size());
   std::vector<size_t> order;

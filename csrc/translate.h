@@ -54,10 +54,8 @@ class TextModel {
   explicit TextModel(const Model& model);
 
   const std::vector<MenuEntry>& menu() const { return menu_; }
-  // With the shortlist: what a depth translates does not depend on how much of the file is there.
-  bool ready(const MenuEntry& entry) const {
-    return !model_.awaits_shortlist() && model_.has_layers(entry.sub.encoder, entry.sub.decoder);
-  }
+  // Without the shortlist, which comes last: until then a depth searches the whole vocabulary.
+  bool ready(const MenuEntry& entry) const { return model_.has_layers(entry.sub.encoder, entry.sub.decoder); }
 
   // Whether a text is short enough for the model; longer ones are better divided.
   bool fits(std::string_view text, const std::string& pair);
