@@ -58,8 +58,13 @@ OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-nod
 # 4. In half precision, with a sample of the validation text to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
 paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
-cat "$work/core.tsv" "$work/phrases.tsv" > "$work/shortlist.tsv"
+# The shortlist has to know text without accents, too, and everyday phrases as often as the training.
+cat "$work/core.tsv" "$work/phrases.tsv" "$work/phrases.tsv" "$work/phrases.tsv" > "$work/shortlist.tsv"
 cut -f1 "$work/shortlist.tsv" > "$work/shortlist.pt" && cut -f2 "$work/shortlist.tsv" > "$work/shortlist.en"
+plain='y/ÀÁÂÃÇÉÊÍÓÔÕÚÜàáâãçéêíóôõúü/AAAACEEIOOOUUaaaaceeiooouu/'
+sed -n '1~4p' "$work/shortlist.pt" | LC_ALL=C.UTF-8 sed "$plain" > "$work/plain.pt"
+sed -n '1~4p' "$work/shortlist.en" > "$work/plain.en"
+cat "$work/plain.pt" >> "$work/shortlist.pt" && cat "$work/plain.en" >> "$work/shortlist.en"
 $anydepth shortlist "$work/pt-en" --source "$work/shortlist.pt" --target "$work/shortlist.en"
 rm -rf models/pt-en && cp -r "$work/pt-en" models/pt-en && rm models/pt-en/export.json
 
