@@ -11,6 +11,7 @@ selector/           the learned choice of a depth for each sentence, where one w
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,10 +25,12 @@ from anydepth.artifact.folder import (
     FolderConfig,
     LanguagePair,
     check_files,
+    check_length,
     check_menu,
     check_pairs,
     parse_config,
     read_config,
+    read_part,
 )
 from anydepth.artifact.model_file import Kind, ModelFile, is_model_file
 from anydepth.artifact.weights import FileWeights, StoredWeights, damaged
@@ -232,6 +235,8 @@ def _names(pairs: Sequence[LanguagePair]) -> str:
 
 def resolve(path: Path | str) -> Path:
     """The model folder that a user means by naming it or the run it came from; a model file is itself."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"{path!r} is not a path: give the place of a model as a string or a Path")
     path = Path(path)
     if is_model_file(path):
         return path
@@ -240,7 +245,7 @@ def resolve(path: Path | str) -> Path:
     if (path / "model" / "config.json").is_file():
         return path / "model"
     if not path.exists():
-        raise UserError(f"there is no model at {path}: give a model folder or the folder of a finished run")
+        raise UserError(f"there is no model at {path}: give a model folder, a model file (.anydepth) or a finished run")
     if (path / "recipe.json").is_file():
         raise UserError(f"the run {path} has not finished: give its training command again and it goes on")
     inside = sorted(config.parent.name for config in path.glob("*/config.json"))
@@ -254,18 +259,19 @@ def load_model(path: Path | str, device: str = "cpu", *, defer: bool = False) ->
 
     With `defer`, weights are not read before they are asked for.
     """
-    if is_model_file(Path(path)):
-        return _load_file(Path(path), device)
+    folder = resolve(path)
+    if is_model_file(folder):
+        return _load_file(folder, device)
     if not runs_on_cpu(device):
         choose_device(device)
-    folder = resolve(path)
     with damaged(folder):
         config = read_config(folder)
         check_files(folder, config, set(FILES) - {WEIGHTS})
+        check_length(folder / WEIGHTS)
         weights = StoredWeights(folder, config, device)
         if not defer:
             _ = weights.model
-        menu = DepthMenu.from_json(json.loads((folder / "depths.json").read_text("utf-8")))
+        menu = DepthMenu.from_json(read_part(folder / "depths.json"))
         words = folder / WORD_DEPTHS if config.words is not None else None
         return _assemble(weights, config, (folder / config.tokenizer).read_bytes(), menu, words, folder)
 
