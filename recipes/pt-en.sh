@@ -40,13 +40,13 @@ for file in "$work/pairs/forward.tsv" "$work/pairs/back.tsv" "$(one_of forward.t
   [ ! -f "$file" ] || corpora+=("$file")
 done
 [ -f "$work/pairs/short.tsv" ] || pt_en short "${corpora[@]}" "$work/pairs/short.tsv" --processes "$processes"
-pt_en phrases recipes/phrases.pt-en.txt "$work/phrases.tsv"
+pt_en phrases recipes/phrases.pt-en.txt "$work"
 shopt -s nullglob
 [ -f "$work/core.tsv" ] || pt_en merge "${corpora[@]}" "$work/pairs/short.tsv" "$work" \
   --keep-out "$text"/test/*.pt "$text"/test/*.en
 
 # 3. All 18 depths, in one training, by a process on each core.
-train="{tsv: $work/core.tsv}, {tsv: $work/phrases.tsv, weight: 2}"
+train="{tsv: $work/core.tsv}, {tsv: $work/phrases.tsv, weight: 3}, {tsv: $work/fixed.tsv, weight: 10}"
 [ ! -s "$work/other.tsv" ] || train="$train, {tsv: $work/other.tsv, weight: 0.5}"
 settings=()
 # Processors that compute in bfloat16 train 2.5 times as fast with it.
@@ -59,7 +59,7 @@ OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-nod
 $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
 paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
 # The shortlist has to know text without accents, too, and everyday phrases as often as the training.
-cat "$work/core.tsv" "$work/phrases.tsv" "$work/phrases.tsv" "$work/phrases.tsv" > "$work/shortlist.tsv"
+cat "$work"/{core,phrases,phrases,phrases,fixed,fixed,fixed}.tsv > "$work/shortlist.tsv"
 cut -f1 "$work/shortlist.tsv" > "$work/shortlist.pt" && cut -f2 "$work/shortlist.tsv" > "$work/shortlist.en"
 plain='y/ÀÁÂÃÇÉÊÍÓÔÕÚÜàáâãçéêíóôõúü/AAAACEEIOOOUUaaaaceeiooouu/'
 sed -n '1~4p' "$work/shortlist.pt" | LC_ALL=C.UTF-8 sed "$plain" > "$work/plain.pt"

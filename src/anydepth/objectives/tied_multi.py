@@ -24,21 +24,24 @@ from anydepth.rng import keyed_uniform
 ExitTable = npt.NDArray[np.float64]
 
 
-def _uniform(n: int, m: int, _: float) -> ExitTable:
+def _uniform(n: int, m: int, _: TiedMultiConfig) -> ExitTable:
     return np.ones((n, m))
 
 
-def _linear(n: int, m: int, _: float) -> ExitTable:
+def _linear(n: int, m: int, _: TiedMultiConfig) -> ExitTable:
     return np.outer(np.arange(1, n + 1), np.arange(1, m + 1)).astype(np.float64)
 
 
-def _deepest(n: int, m: int, share: float) -> ExitTable:
-    table = np.full((n, m), (1 - share) / max(1, n * m - 1))
-    table[-1, -1] = share
+def _deepest(n: int, m: int, config: TiedMultiConfig) -> ExitTable:
+    given = {(0, 0): config.shallowest_share, (n - 1, m - 1): config.deepest_share}
+    shares = {place: share for place, share in given.items() if share is not None}
+    table = np.full((n, m), (1 - sum(shares.values())) / max(1, n * m - len(shares)))
+    for place, share in shares.items():
+        table[place] = share
     return table
 
 
-WEIGHTS: dict[str, Callable[[int, int, float], ExitTable]] = {
+WEIGHTS: dict[str, Callable[[int, int, TiedMultiConfig], ExitTable]] = {
     "uniform": _uniform,
     "linear": _linear,
     "deepest": _deepest,
@@ -52,7 +55,7 @@ class TiedMulti(TranslationObjective):
     def weights(self) -> ExitTable:
         """The weight of each exit, [n, m], summing to 1: `exact` weighs with it, `sampled` samples from it."""
         sizes = (self.model_config.encoder_layers, max(1, self.model_config.decoder_layers))
-        table = WEIGHTS[self.config.weights](*sizes, self.config.deepest_share)
+        table = WEIGHTS[self.config.weights](*sizes, self.config)
         return np.asarray(table / table.sum(), dtype=np.float64)
 
     def menu(self) -> DepthMenu:
