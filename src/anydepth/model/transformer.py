@@ -145,6 +145,21 @@ class Transformer(nn.Module):
         x_bsd = self._embed(self.source_embedding, source_bs, 0)
         return self.encoder.run_each(x_bsd, encoders, with_attention=with_attention, attend=_attend(padding_bs))
 
+    def encode_to(self, source_bs: Tensor, depth_b: Tensor, padding_bs: Tensor | None = None) -> Tensor:
+        """The state of each sentence after so many layers, [b, s, d], before the final norm.
+
+        A layer only runs for the sentences that need it. Not for dense connections.
+        """
+        order_b = torch.argsort(depth_b, descending=True, stable=True)
+        x = self._embed(self.source_embedding, source_bs[order_b], 0)
+        padding = None if padding_bs is None else padding_bs[order_b]
+        done, left_n = [], torch.bincount(depth_b, minlength=1).flip(0).cumsum(0).flip(0)[1:].tolist()
+        for layer, left in enumerate(left_n):
+            done.append(x[left:])
+            x, padding = x[:left], None if padding is None else padding[:left]
+            x = self.encoder(x, (layer,), attend=_attend(padding))[-1]
+        return torch.cat([x, *reversed(done)])[torch.argsort(order_b)]
+
     def read_out(self, state_bsd: Tensor, padding_bs: Tensor | None, rows_r: Tensor | None = None) -> Tensor:
         """The features that an encoder-only model predicts from, given the state at an exit.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from anydepth.config import TiedMultiConfig
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu
-from anydepth.model import Transformer
+from anydepth.model import States, Transformer
 from anydepth.objectives.base import TranslationObjective
 from anydepth.objectives.outputs import ForwardOutputs, StackOutputs, forward_all
 from anydepth.rng import keyed_uniform
@@ -85,8 +85,13 @@ class TiedMulti(TranslationObjective):
         """
         n_cb, weight_cb = self._sample_encoder(batch, step)
         copies, sentences = len(n_cb), torch.arange(n_cb.shape[1], device=n_cb.device)
-        encoded = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention)
-        memory = model.memory(torch.stack(encoded)[n_cb, sentences].flatten(0, 1))
+        depths = len(self.weights())
+        if copies == 1 and self.teaching is None and model.config.residual != "dlcl":
+            memory = model.memory(model.encode_to(batch.source, n_cb[0] + 1, batch.source_padding))
+            encoded, ran = States([]), int(n_cb.max()) + 1
+        else:
+            encoded, ran = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention), depths
+            memory = model.memory(torch.stack(encoded)[n_cb, sentences].flatten(0, 1))
         padding = None if batch.source_padding is None else batch.source_padding.repeat(copies, 1)
         decoded = model.decode(batch.target_in.repeat(copies, 1), memory, model.full, padding)
 
@@ -97,7 +102,7 @@ class TiedMulti(TranslationObjective):
         given_nm = torch.from_numpy(self.weights() / of_n[:, None]).to(n_cb.device, torch.float32)
         weight_cbm = given_nm[n_cb] * weight_cb[..., None]
         states_mrd = torch.stack(decoded).flatten(1, 2)
-        full_cr = (n_cb == len(encoded) - 1)[:, b_r]
+        full_cr = (n_cb == depths - 1)[:, b_r]
         if self.config.mode == "sampled":
             m_er = self._sample_decoder(batch, step, n_cb)[:, real_r]
             features_erd = model.features(states_mrd[m_er, row_cr])
@@ -117,7 +122,7 @@ class TiedMulti(TranslationObjective):
                 StackOutputs(decoded.first(depth), (1.0,) * copies, one_cb)
                 for depth, one_cb in enumerate(weight_cbm.unbind(2), 1)
             ],
-            (range(len(encoded)), range(len(decoded))),
+            (range(ran), range(len(decoded))),
         )
 
     def _sample_encoder(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
