@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Makes the bundled model, models/pt-en: Portuguese to English from a teacher that the package registry carries.
 # Every step goes on where it was stopped; give the same command again. The training takes about 40 core hours.
-#   recipes/pt-en.sh [TEXT] [WORK]
+#   recipes/pt-en.sh [TEXT] [WORK] [--set KEY=VALUE ...]
 # TEXT is a folder with text of your own, a sentence per line, plain or gzipped; every file is optional:
 #   mono.pt, mono.en                       text to translate (at most LIMIT lines of each)
 #   forward.tsv, back.tsv                  pairs of the teacher's that are there already: Portuguese, English, source
 #   test/*.pt, test/*.en                   test sets: none of their lines is trained on, but for words and everyday phrases
 #   valid.pt, valid.en                     what to validate on (FLORES-200 dev for the bundled model); else held-out pairs
 # Without TEXT the English sentences of Tatoeba are translated: enough to see it work, not for the model as it ships.
-# WORK (runs/pt-en) takes the text, the run and about 2 GB.
+# WORK (runs/pt-en) takes the text, the run and about 2 GB. What follows goes to `anydepth train`: with
+# `--set init_from=models/pt-en` it goes on from the bundled model, as that was made (docs/results.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 text=${1:-}
@@ -48,12 +49,12 @@ shopt -s nullglob
 # 3. All 18 depths, in one training, by a process on each core.
 train="{tsv: $work/core.tsv}, {tsv: $work/phrases.tsv, weight: 3}, {tsv: $work/fixed.tsv, weight: 10}"
 [ ! -s "$work/other.tsv" ] || train="$train, {tsv: $work/other.tsv, weight: 0.5}"
-settings=()
+settings=(--set "data.train=[$train]")
 # Processors that compute in bfloat16 train 2.5 times as fast with it.
 ! grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2> /dev/null || settings+=(--set train.precision=bfloat16)
 [ ! -f "$text/valid.pt" ] || settings+=(--set "data.valid={source: $text/valid.pt, target: $text/valid.en}")
 OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-node "$processes" -m anydepth \
-  train $recipe --out "$work/run" --set "data.train=[$train]" "${settings[@]}"
+  train $recipe --out "$work/run" "${settings[@]}" "${@:3}"
 
 # 4. In half precision, with a sample of the validation text to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
