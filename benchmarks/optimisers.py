@@ -1,4 +1,5 @@
-"""What Muon, and all decoder exits per token, bring: the quick start at equal CPU time, several seeds, test BLEU.
+"""What Muon, all decoder exits per token, and a sampled softmax bring: the quick start at equal CPU time, several seeds,
+test BLEU.
 
 python benchmarks/optimisers.py WORK [--seeds 1 2 3] [--updates 1700]
 
@@ -10,6 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
@@ -20,10 +22,15 @@ import anydepth
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.significance import paired_bootstrap
 
+ONE, ALL = "objective.mode=sampled", "objective.mode=sampled-encoder"  # decoder exits of a token
+WHOLE, SAMPLED = "train.sampled_softmax=0", "train.sampled_softmax=1000"  # of 4,000 subwords
+ADAM, MUON = "train.optimiser=adam", "train.optimiser=muon"
 ARMS = {
-    "Adam, one exit per token": ["train.optimiser=adam", "objective.mode=sampled"],
-    "Muon, one exit per token": ["train.optimiser=muon", "objective.mode=sampled"],
-    "Muon, all decoder exits": ["train.optimiser=muon", "objective.mode=sampled-encoder"],
+    "Adam, one exit per token": [ADAM, ONE, WHOLE],
+    "Muon, one exit per token": [MUON, ONE, WHOLE],
+    "Muon, all decoder exits": [MUON, ALL, WHOLE],
+    "Adam, one exit per token, sampled softmax": [ADAM, ONE, SAMPLED],
+    "Muon, all decoder exits, sampled softmax": [MUON, ALL, SAMPLED],
 }
 DEPTHS = ("3-3", "2-2", "1-1")
 SHORT, REPEATS = 40, 3  # updates of a short run, and how many of them
@@ -56,14 +63,15 @@ def train(work: Path, run: Path, changes: list[str]) -> float:
     return seconds
 
 
-def seconds_per_update(work: Path) -> dict[str, float]:
+def seconds_per_update(work: Path, arms: Sequence[str]) -> dict[str, float]:
     """By the difference of runs of two lengths, so that the start does not count."""
     kept = work / "seconds.json"
     if kept.exists():
         return dict(json.loads(kept.read_text()))
-    found: dict[str, list[float]] = {name: [] for name in ARMS}
+    found: dict[str, list[float]] = {name: [] for name in arms}
     for repeat in range(REPEATS):
-        for number, (name, changes) in enumerate(ARMS.items()):
+        for name in arms:
+            number, changes = list(ARMS).index(name), ARMS[name]
             quiet = ["train.valid_every=9999", "train.valid_sentences=1", "train.checkpoint_every=9999"]
             times = [
                 train(work, work / f"short-{number}-{repeat}-{steps}", [*changes, *quiet, f"train.steps={steps}"])
@@ -80,17 +88,20 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--updates", type=int, default=1700)
+    parser.add_argument("--arms", type=int, nargs="+", help="some of them, by number from 0; the first is always run")
     arguments = parser.parse_args()
     work = arguments.work
     print_versions()
     if not (work / "data").exists():
         subprocess.run([sys.executable, "-m", "anydepth", "data", "tatoeba-en-fr", str(work / "data")], check=True)
-    seconds = seconds_per_update(work)
-    first = next(iter(ARMS))
-    outputs: dict[str, dict[str, list[list[str]]]] = {name: {depth: [] for depth in DEPTHS} for name in ARMS}
+    first, *others = ARMS
+    arms = [first, *others] if arguments.arms is None else [first, *(others[i - 1] for i in arguments.arms if i)]
+    seconds = seconds_per_update(work, arms)
+    outputs: dict[str, dict[str, list[list[str]]]] = {name: {depth: [] for depth in DEPTHS} for name in arms}
     sources, references = ((work / "data" / f"test.{side}").read_text("utf-8").splitlines() for side in ("fr", "en"))
     for seed in arguments.seeds:
-        for number, (name, changes) in enumerate(ARMS.items()):
+        for name in arms:
+            number, changes = list(ARMS).index(name), ARMS[name]
             steps = round(arguments.updates * seconds[first] / seconds[name])
             run = work / f"arm-{number}-seed-{seed}"
             train(work, run, [*changes, f"train.steps={steps}", f"train.seed={seed}"])
@@ -99,7 +110,7 @@ def main() -> None:
                 outputs[name][depth].append(translator.translate(sources, depth=depth))  # type: ignore[union-attr]
             bleu = {depth: score(outputs[name][depth][-1], references).bleu for depth in DEPTHS}
             print(f"seed {seed}  {name}: {steps:,} updates, {seconds[name]:.3f} CPU s each, {bleu}", flush=True)
-    for name in ARMS:
+    for name in arms:
         for depth in DEPTHS:
             bleu_of_seeds = [score(one, references).bleu for one in outputs[name][depth]]
             line = f"{name} {depth}: {mean(bleu_of_seeds):.1f} BLEU"

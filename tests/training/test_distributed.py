@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name
     "shared": ("pairs", ["model.encoder_shared=all", "train.sampled_softmax=60", "train.label_smoothing=0"]),
     "recomputed": ("pairs", ["train.recompute=true"]),
     "adam": ("pairs", ["train.optimiser=adam", "train.rate=1e-4"]),
-    "muon": ("pairs", ["train.optimiser=muon", "train.rate=1e-3"]),
+    "muon": ("pairs", ["train.optimiser=muon", "train.rate=1e-3", "train.precision=float32"]),
     "augmented": ("pairs", ["data.augment={upper: 0.2, join: 0.2, lower: 0.2}", "data.vocabulary=360"]),
     "self-taught": ("pairs", ["teacher={model: self, method: ckd, attention: true, eta: 0.2, lambda: 0.3}"]),
     "taught": ("pairs", [OBJECTIVES["vanilla"], "teacher={model: TEACHER, method: ckd, eta: 0.2, lambda: 0.3}"]),

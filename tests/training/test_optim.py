@@ -119,7 +119,7 @@ def test_stacked_matrices_are_orthogonalised_one_by_one():
 
 
 def test_muon_is_for_matrices_inside_layers_and_adam_for_the_rest():
-    config = TrainConfig(optimiser="muon", rate=0.01, muon_factor=3.0)
+    config = TrainConfig(optimiser="muon", rate=0.01, muon_factor=3.0, precision="float32")
     named = {
         "encoder.layers.0.ffn_up.weight": torch.nn.Parameter(torch.ones(4, 2)),
         "encoder.layers.0.ffn_up.bias": torch.nn.Parameter(torch.ones(4)),

@@ -45,7 +45,9 @@ class TrainConfig(ConfigSection):
     )
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="auto: bfloat16 on a GPU that has it, else float32"
+        "auto",
+        description="auto: bfloat16 on a GPU that has it, else float32, with Muon's orthogonalisation in bfloat16 on a "
+        "CPU that has it",
     )
     device: str = Field("auto", description="auto: cuda where there is one, else cpu")
     shard: bool = Field(

@@ -101,7 +101,7 @@ class Muon(torch.optim.Optimizer):
 
     torch.optim.Muon computes in bfloat16, which many CPUs emulate 40 times slower, and supports neither matrices
     stacked in one parameter (query, key and value) nor sharded ones. This one orthogonalises in the given type,
-    each stacked matrix by itself, and gathers sharded ones.
+    each stacked matrix by itself, those of one shape in a batch, and gathers sharded ones.
     """
 
     def __init__(
@@ -130,12 +130,16 @@ class Muon(torch.optim.Optimizer):
         ]
         ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
         owners = _spread([update.numel() for _, _, update in found], ranks)
+        own: dict[torch.Size, list[Tensor]] = {}  # by the shape of a matrix
         for (group, _, update), owner in zip(found, owners, strict=True):
-            if owner != rank:
+            if owner == rank:
+                matrices = update.view(group["stacked"], -1, update.shape[1])
+                own.setdefault(matrices.shape[1:], []).append(matrices)
+            else:
                 update.zero_()
-                continue
-            parts = update.view(group["stacked"], -1, update.shape[1])
-            parts.copy_(orthogonalise(parts, self.dtype) * (UPDATE_RMS * max(parts.shape[1:]) ** 0.5))
+        for shape, alike in own.items():
+            made = orthogonalise(torch.cat(alike), self.dtype) * (UPDATE_RMS * max(shape) ** 0.5)
+            torch._foreach_copy_(alike, list(made.split([len(one) for one in alike])))
         if ranks > 1:
             for _, _, update in found:
                 dist.all_reduce(update)  # the others have zeros
@@ -193,9 +197,7 @@ def make_optimisers(
     if config.optimiser == "muon":
         own = {name: parameter for name, parameter in rest.items() if _takes_muon(name, parameter)}
         rest = {name: parameter for name, parameter in rest.items() if name not in own}
-        on_gpu = any(parameter.is_cuda for parameter in own.values())
-        dtype = torch.bfloat16 if on_gpu or config.precision == "bfloat16" else torch.float32
-        muon = Muon(own, config.muon_momentum, config.weight_decay, dtype)
+        muon = Muon(own, config.muon_momentum, config.weight_decay, _muon_dtype(config, own.values()))
         found.append(OptimiserGroup(own, muon, config.muon_factor))
     found.append(OptimiserGroup(rest, _make_optimiser(rest, config)))
     for group in groups:
@@ -203,6 +205,15 @@ def make_optimisers(
         adam = torch.optim.AdamW(own.values(), lr=0.0, betas=config.betas, eps=1e-9, weight_decay=0.0, fused=True)
         found.append(OptimiserGroup(own, adam, group.learning_rate / config.rate, group.every))
     return found
+
+
+def _muon_dtype(config: TrainConfig, parameters: Iterable[Tensor]) -> torch.dtype:
+    """bfloat16, unless float32 is asked for or the device emulates it. Of CPUs PyTorch knows it of x86 alone."""
+    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    cpu_has_it = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    has_it = cpu_has_it or any(parameter.is_cuda for parameter in parameters)
+    is_half = config.precision == "bfloat16" or (config.precision != "float32" and has_it)
+    return torch.bfloat16 if is_half else torch.float32
 
 
 def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
