@@ -131,12 +131,22 @@ def test_a_sentence_beyond_the_positions_is_refused(model):
 @torch.no_grad()
 def test_each_sentence_runs_as_many_encoder_layers_as_it_asks_for(model, batch):
     every = torch.stack(model.encode(batch.source, model.full, batch.source_padding))
-    for depths in ([1, 2, 3], [3, 1, 3], [2, 2, 1]):
+    for depths in ([1, 2, 3], [3, 1, 3], [2, 2, 1], [1, 1, 1]):
         depth_b = torch.tensor(depths)
         found = model.encode_to(batch.source, depth_b, batch.source_padding)
         torch.testing.assert_close(found, every[depth_b - 1, torch.arange(len(depth_b))])
 
 
+def test_layers_that_no_sentence_needs_have_a_gradient_all_the_same(model, batch):
+    """Of zero: processes whose sentences need other layers wait for it."""
+    model.zero_grad()
+    model.encode_to(batch.source, torch.tensor([1, 2, 1]), batch.source_padding).sum().backward()
+    first, _, last = (layer.ffn_up.weight.grad for layer in model.encoder.layers)
+    assert first.abs().max() > 0
+    assert last.abs().max() == 0
+
+
+@torch.no_grad()
 def test_several_choices_of_layers_share_what_they_begin_with(model, batch):
     choices = [(0,), (0, 2), (0, 1, 2), (1, 2), (0, 1)]
     memory = model.memory(model.encode(batch.source, model.full, batch.source_padding)[-1])

@@ -148,17 +148,21 @@ class Transformer(nn.Module):
     def encode_to(self, source_bs: Tensor, depth_b: Tensor, padding_bs: Tensor | None = None) -> Tensor:
         """The state of each sentence after so many layers, [b, s, d], before the final norm.
 
-        A layer only runs for the sentences that need it. Not for dense connections.
+        A layer only runs for the sentences that need it, or for one that does not: all processes have to run the same
+        layers, forwards and backwards. Not for dense connections.
         """
         order_b = torch.argsort(depth_b, descending=True, stable=True)
         x = self._embed(self.source_embedding, source_bs[order_b], 0)
         padding = None if padding_bs is None else padding_bs[order_b]
-        done, left_n = [], torch.bincount(depth_b, minlength=1).flip(0).cumsum(0).flip(0)[1:].tolist()
-        for layer, left in enumerate(left_n):
-            done.append(x[left:])
-            x, padding = x[:left], None if padding is None else padding[:left]
+        deeper_n = torch.bincount(depth_b, minlength=self.config.encoder_layers + 1).flip(0).cumsum(0).flip(0)[1:]
+        done, waiting = [], len(x)  # the first so many sentences have not reached their depth
+        for layer, left in enumerate(deeper_n.tolist()):
+            done.append(x[left:waiting])
+            x, padding = x[: max(1, left)], None if padding is None else padding[: max(1, left)]
             x = self.encoder(x, (layer,), attend=_attend(padding))[-1]
-        return torch.cat([x, *reversed(done)])[torch.argsort(order_b)]
+            waiting = left
+        states = torch.cat([x[:waiting], *reversed(done)])[torch.argsort(order_b)]
+        return states + x[:, :0].sum()  # zero, and a gradient of zero
 
     def read_out(self, state_bsd: Tensor, padding_bs: Tensor | None, rows_r: Tensor | None = None) -> Tensor:
         """The features that an encoder-only model predicts from, given the state at an exit.

@@ -88,9 +88,9 @@ class TiedMulti(TranslationObjective):
         depths = len(self.weights())
         if copies == 1 and self.teaching is None and model.config.residual != "dlcl":
             memory = model.memory(model.encode_to(batch.source, n_cb[0] + 1, batch.source_padding))
-            encoded, ran = States([]), int(n_cb.max()) + 1
+            encoded = States([])
         else:
-            encoded, ran = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention), depths
+            encoded = model.encode(batch.source, model.full, batch.source_padding, self.needs_attention)
             memory = model.memory(torch.stack(encoded)[n_cb, sentences].flatten(0, 1))
         padding = None if batch.source_padding is None else batch.source_padding.repeat(copies, 1)
         decoded = model.decode(batch.target_in.repeat(copies, 1), memory, model.full, padding)
@@ -122,7 +122,7 @@ class TiedMulti(TranslationObjective):
                 StackOutputs(decoded.first(depth), (1.0,) * copies, one_cb)
                 for depth, one_cb in enumerate(weight_cbm.unbind(2), 1)
             ],
-            (range(ran), range(len(decoded))),
+            (range(depths), range(len(decoded))),
         )
 
     def _sample_encoder(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
