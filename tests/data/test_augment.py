@@ -1,18 +1,28 @@
 """Training text as people write it: what each change does, and that the same is sampled for the same pair and epoch."""
 
+import os
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from anydepth.config import AugmentConfig, DataConfig
-from anydepth.data.augment import CHANGES, AugmentedStore, Augmenter, augment
+from anydepth.data.augment import (
+    CHANGES,
+    AugmentedStore,
+    Augmenter,
+    Languages,
+    augment,
+    find_lowercase_words,
+)
 from anydepth.data.batching import BatchStream
 from anydepth.data.shards import PairEncoder, PairStore, StoreWriter
 from anydepth.data.tokenizer import Tokenizer, TokenizerOptions
 from anydepth.errors import UserError
 
-LANGUAGES = ("pt", "en")
+LANGUAGES = Languages("pt", "en", frozenset({"where", "is", "a", "un"}))
 PAIR = ("João viu 27 gatos em Lisboa.", "John saw 27 cats in Lisboa.")
 OTHER = ("Ótimo!", "Great!")
 
@@ -34,13 +44,20 @@ def test_what_does_not_depend_on_chance():
     [
         ("Onde fica?", "Where is it?", "where is it?"),
         ("Eu vi o João.", "I saw John.", "I saw John."),
-        ("Lisboa é bonita.", "Lisboa is beautiful.", "Lisboa is beautiful."),  # a name, by its being on both sides
+        ("O Brasil é grande.", "Brazil is big.", "Brazil is big."),
         ("A ONU disse.", "UN officials said.", "UN officials said."),
         ("Um gato.", "A cat.", "a cat."),
     ],
 )
 def test_small_letters_leave_the_capitals_that_the_target_needs(source, target, expected):
     assert changed("lower", (source, target)) == (source.lower(), expected)
+
+
+def test_words_that_are_written_in_lowercase():
+    texts = ["He saw Brazil, where it rains on Monday.", "Where are you?", "Is that where I am? Yes, in Brazil."]
+    found = find_lowercase_words(texts)
+    assert {"saw", "where", "it", "rains", "on", "am"} <= found
+    assert not found & {"brazil", "monday", "i", "yes", "he"}
 
 
 @pytest.mark.parametrize("pair", [("Não", "No"), ("Que?", "What"), ("?", "!")])
@@ -56,6 +73,9 @@ def test_numbers_change_alike_and_keep_the_separators_of_their_language():
     assert money.replace(".", "").replace(",", ".") == dollars.replace(",", "")
     assert (money[1], money[5]) == (".", ",")
     assert year == same_year != "2019"
+    three = changed("numbers", ("12 de 34 por 560", "12 of 34 for 560"))
+    assert three[0].replace("de", "of").replace("por", "for") == three[1]
+    assert [len(number) for number in three[0].split()[::2]] == [2, 2, 3]
     assert changed("numbers", ("Vi 22 e 22.", "I saw 22.")) == ("Vi 22 e 22.", "I saw 22.")  # which of the two?
 
 
@@ -169,3 +189,24 @@ def test_every_change_has_a_key():
     assert set(CHANGES) == set(AugmentConfig.model_fields)
     with pytest.raises(ValueError, match="augment is for translation"):
         DataConfig(train={"text": "a"}, augment={"upper": 0.1})
+
+
+def test_changes_do_not_depend_on_how_strings_are_hashed():
+    """A resumed run, and each of several processes, hashes them in another way."""
+    program = (
+        "import random; from anydepth.data.augment import Languages, augment\n"
+        "pair = ('12 de 345 por 6789 em 1999', '12 of 345 for 6789 in 1999')\n"
+        "print(augment(pair, ['numbers'], random.Random(3), (), Languages('pt', 'en')))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(found) == 1
+    assert "1999" not in found.pop()

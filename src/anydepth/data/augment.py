@@ -9,9 +9,11 @@ import random
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from babel import Locale, UnknownLocaleError
@@ -33,7 +35,8 @@ FINAL = re.compile(r"\s*[.!?…]+$")
 DIGITS = re.compile(r"\d+(?:[.,:/]\d+)*")
 KEPT = re.compile(r"\b[^\W\d_][\w-]{2,}\b|\d+")  # what may be a name, or is a number
 FIRST_WORD = re.compile(r"\w+")
-ALWAYS_CAPITAL = {"I"}
+INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")  # words that do not begin a sentence
+CASE_SAMPLE = 20_000  # targets that say which words are written in lowercase
 NEIGHBOURS = {
     a: (row[i - 1 : i] if i else "") + row[i + 1 : i + 2]
     for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -47,11 +50,25 @@ UNITS += [f"duration-{unit}" for unit in ("hour", "minute", "second", "day", "we
 CURRENCIES = ("EUR", "USD", "BRL", "GBP")
 
 
-def augment(pair: Pair, kinds: Sequence[str], rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+class Languages(NamedTuple):
+    """What is known of the two: their locales, and words that the target language writes in lowercase."""
+
+    source: str
+    target: str
+    lowercase_words: frozenset[str] = frozenset()
+
+
+def find_lowercase_words(texts: Iterable[str]) -> frozenset[str]:
+    """Words that are in lowercase more often than not, where no sentence begins: no names, nor `I`."""
+    seen = Counter(word for text in texts for word in INSIDE.findall(text))
+    return frozenset(word for word, count in seen.items() if word.islower() and count > seen[word.capitalize()])
+
+
+def augment(pair: Pair, kinds: Sequence[str], rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """The pair with changes of these kinds, one after the other; `others` are those that it may be joined with."""
     together = _that_go_together(kinds)
     for kind in (kind for kind in CHANGES if kind in together):
-        pair = CHANGES[kind](pair, rng, others, locales)
+        pair = CHANGES[kind](pair, rng, others, known)
     return pair
 
 
@@ -64,7 +81,7 @@ def _that_go_together(kinds: Sequence[str]) -> set[str]:
     return set(kinds) - ({"upper", "lower", "typos"} if "placeholders" in kinds else set())
 
 
-def _copies(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _copies(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """Names, numbers, addresses or code on a line of their own."""
     shared = [word for word in _shared(pair) if word[0].isupper() or word[0].isdigit()]
     if shared and rng.random() < 0.3:
@@ -74,27 +91,37 @@ def _copies(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pai
     return line, line
 
 
-def _target_as_source(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _target_as_source(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     return pair[1], pair[1]
 
 
-def _join(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _join(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     return " ".join([pair[0], *(source for source, _ in others)]), " ".join([pair[1], *(one for _, one in others)])
 
 
-def _numbers(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+Edit = tuple[int, int, str]  # what is to stand from one character to another
+
+
+def _numbers(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """Other digits in numbers that both sides have, once, however each side writes them."""
-    source, target = pair
     found = [{_digits(one[0]): one for one in DIGITS.finditer(text)} for text in pair]
-    for digits in found[0].keys() & found[1].keys():
-        forms = [side[digits][0] for side in found]
-        if len(digits) < 2 or any(text.count(form) > 1 for text, form in zip(pair, forms, strict=True)):
+    edits: tuple[list[Edit], list[Edit]] = ([], [])
+    for digits in found[0]:
+        if len(digits) < 2 or digits not in found[1]:
             continue
-        others_ = str(rng.randint(1, 9)) + "".join(rng.choice(string.digits) for _ in digits[1:])
-        source, target = (
-            text.replace(form, _with_digits(form, others_)) for text, form in zip((source, target), forms, strict=True)
-        )
-    return source, target
+        numbers = [side[digits] for side in found]
+        if any(text.count(number[0]) > 1 for text, number in zip(pair, numbers, strict=True)):
+            continue
+        new = str(rng.randint(1, 9)) + "".join(rng.choice(string.digits) for _ in digits[1:])
+        for edit, number in zip(edits, numbers, strict=True):
+            edit.append((number.start(), number.end(), _with_digits(number[0], new)))
+    return _edited(pair[0], edits[0]), _edited(pair[1], edits[1])
+
+
+def _edited(text: str, edits: Sequence[Edit]) -> str:
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 def _digits(number: str) -> str:
@@ -107,7 +134,7 @@ def _with_digits(form: str, digits: str) -> str:
     return re.sub(r"\d", lambda _: next(left), form)
 
 
-def _measures(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _measures(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """A number, date, price or measurement, as each of the languages writes it."""
     kind = rng.choice(("decimal", "date", "date", "currency", "percent", "unit", "unit"))
     whole = rng.choice((rng.randint(2, 99), rng.randint(100, 9999), rng.randint(10_000, 5_000_000)))
@@ -128,11 +155,13 @@ def _measures(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: P
             return str(format_percent(amount % 100 / 100, "#,##0.#%", locale=language))
         return str(format_unit(amount, unit, length, locale=language))  # type: ignore[arg-type]
 
-    source, target = (written(language).replace("\u202f", " ").replace("\xa0", " ") for language in locales)
+    source, target = (
+        written(language).replace("\u202f", " ").replace("\xa0", " ") for language in (known.source, known.target)
+    )
     return source, target
 
 
-def _placeholders(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _placeholders(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """A placeholder, address, tag or code that is carried over: for a name or number of both sides, or at an end."""
     source, target = pair
     new, shared = _carried_over(rng), _shared(pair)
@@ -190,33 +219,31 @@ def _carried_over(rng: random.Random) -> str:
     )()
 
 
-def _no_final_punctuation(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _no_final_punctuation(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     source, target = (FINAL.sub("", text) for text in pair)
     return (source, target) if source and target and source != pair[0] and target != pair[1] else pair
 
 
-def _upper(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _upper(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     return pair[0].upper(), pair[1].upper()
 
 
-def _lower(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
-    """The target keeps the capitals that its language asks for, but begins with a small letter if a plain word is
-    its first."""
+def _lower(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
+    """The target keeps the capitals that its language asks for, but begins with a small letter if its first word is
+    one that is written so."""
     source, target = pair
     first = FIRST_WORD.search(target)
-    if first and first.start() == 0 and first[0][1:].islower() | (len(first[0]) == 1):
-        is_name = re.search(rf"\b{re.escape(first[0])}\b", source) is not None
-        if first[0] not in ALWAYS_CAPITAL and not is_name:
-            target = target[0].lower() + target[1:]
+    if first and first.start() == 0 and first[0] == first[0].capitalize() and first[0].lower() in known.lowercase_words:
+        target = target[0].lower() + target[1:]
     return source.lower(), target
 
 
-def _no_accents(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _no_accents(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     parts = unicodedata.normalize("NFD", pair[0])
     return unicodedata.normalize("NFC", "".join(c for c in parts if not unicodedata.combining(c))), pair[1]
 
 
-def _typos(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair) -> Pair:
+def _typos(pair: Pair, rng: random.Random, others: Sequence[Pair], known: Languages) -> Pair:
     """One in about forty characters of the source: left out, doubled, swapped with the next, or a key beside it."""
     text = list(pair[0])
     for _ in range(1 + len(text) // 40):
@@ -236,7 +263,7 @@ def _typos(pair: Pair, rng: random.Random, others: Sequence[Pair], locales: Pair
     return "".join(text), pair[1]
 
 
-Change = Callable[[Pair, random.Random, Sequence[Pair], Pair], Pair]
+Change = Callable[[Pair, random.Random, Sequence[Pair], Languages], Pair]
 CHANGES: dict[str, Change] = {  # in the order in which they are applied
     "copies": _copies,
     "measures": _measures,
@@ -259,7 +286,7 @@ class Augmenter:
         self.kinds = [kind for kind in CHANGES if getattr(config, kind)]
         self.probability_k = np.array([getattr(config, kind) for kind in self.kinds])
         self.seed = seed
-        self.locales = (_locale(languages[0]), _locale(languages[1])) if config.measures else languages
+        self.languages = Languages(*(map(_locale, languages) if config.measures else languages))
 
     def sample(self, epoch: int, rows: Rows) -> dict[int, list[str]]:
         """The kinds of change of each row that has some."""
@@ -282,7 +309,7 @@ class Augmenter:
                 if row in sampled:
                     rng = self.rng(epoch, row)
                     others = rng.sample(earlier, min(len(earlier), rng.randint(1, MOST_JOINED - 1)))
-                    yield augment(pair, sampled[row], rng, others, self.locales)
+                    yield augment(pair, sampled[row], rng, others, self.languages)
                 else:
                     yield pair
             start, earlier = start + len(chunk), chunk
@@ -303,6 +330,11 @@ class AugmentedStore:
 
     def __init__(self, store: PairStore, augmenter: Augmenter, encoding: PairEncoder) -> None:
         self._store, self._augmenter, self._encoding = store, augmenter, encoding
+        self._languages = augmenter.languages
+        if "lower" in augmenter.kinds:
+            rows = np.linspace(0, len(store) - 1, min(len(store), CASE_SAMPLE), dtype=np.int64).tolist()
+            words = find_lowercase_words(self._text(row)[1] for row in rows)
+            self._languages = self._languages._replace(lowercase_words=words)
 
     def __len__(self) -> int:
         return len(self._store)
@@ -325,7 +357,7 @@ class AugmentedStore:
         rng, others = self._augmenter.rng(epoch, row), list[Pair]()
         if "join" in kinds:
             others = [self._text(rng.randrange(len(self._store))) for _ in range(rng.randint(1, MOST_JOINED - 1))]
-        return augment(self._text(row), kinds, rng, others, self._augmenter.locales)
+        return augment(self._text(row), kinds, rng, others, self._languages)
 
     def _text(self, row: int) -> Pair:
         source, target = self._store.pair(row)
