@@ -130,7 +130,7 @@ def peer(options: argparse.Namespace, data: Prepared) -> float:
         output_dir=str(options.work / "peer"),
         per_device_train_batch_size=rows,
         max_steps=WARM_UP + UPDATES,
-        learning_rate_at=1e-3,
+        learning_rate=1e-3,
         label_smoothing_factor=0.1,
         train_sampling_strategy="group_by_length",
         max_grad_norm=1.0,
@@ -171,7 +171,7 @@ def main() -> None:
         for _ in range(options.repeats):
             for name, speeds in found.items():
                 command = [sys.executable, __file__, *sys.argv[1:], "--work", str(options.work), "--only", name]
-                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 speeds.append(json.loads(done.stdout.splitlines()[-1]))
     for name, speeds in found.items():
         ratio = median(one / other for one, other in zip(speeds, found[PEER], strict=True))

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name
 SAME_AS = {"recomputed": "sampled"}
 # Not sharded: what is refused, and what differs from others that are in nothing that sharding could change. "now-whole"
 # and "now-sharded" are of Adam, "taught" is vanilla, "languages" and "masked" are latent.
-APART = ("by-word", "halting", "adam", "augmented", "labels", "latent", "sampled-encoder", "vanilla")
+APART = ("by-word", "halting", "adam", "augmented", "labels", "latent", "vanilla")
 SHARDED = [name for name in CASES if name not in APART]
 OTHER_NUMBERS = ("one-then-two", "two-then-one")  # of processes than a run began with
 LONGER = ["train.steps=25", "train.checkpoint_every=10", "train.valid_every=1000"]

@@ -280,7 +280,6 @@ class PairStream:
         seed: int,
     ) -> None:
         self._streams, self._seed = streams, seed
-        # The same in every epoch: how a pair's batches are cut depends on the lengths in it alone.
         self._batches = [stream.batches_in(0) for stream in streams]
         self._sampled = sampling == "temperature"
         self.together = 1 if self._sampled else len(streams)
@@ -295,8 +294,11 @@ class PairStream:
 
     def at(self, epoch: int, index: int, share: BatchShare = WHOLE) -> Batch:
         language, turn = self._turn_at(epoch, index)
-        own_place = divmod(epoch * self.turns[language] + turn, self._batches[language])
-        return replace(self._streams[language].at(*own_place, share), place=(epoch, index), language=language)
+        stream = self._streams[language]
+        own_epoch, own_index = divmod(epoch * self.turns[language] + turn, self._batches[language])
+        # Augmentation changes lengths, and so the number of batches of later epochs, by a few.
+        own_index %= stream.batches_in(own_epoch)
+        return replace(stream.at(own_epoch, own_index, share), place=(epoch, index), language=language)
 
     def _turn_at(self, epoch: int, index: int) -> tuple[int, int]:
         """The language pair whose turn it is, and how many turns it has had in this epoch."""

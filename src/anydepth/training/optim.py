@@ -208,10 +208,12 @@ def make_optimisers(
 
 
 def _muon_dtype(config: TrainConfig, parameters: Iterable[Tensor]) -> torch.dtype:
-    """bfloat16, unless float32 is asked for or the device emulates it. Of CPUs PyTorch knows it of x86 alone."""
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    cpu_has_it = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
-    has_it = cpu_has_it or any(parameter.is_cuda for parameter in parameters)
+    """bfloat16, unless float32 is asked for or the device emulates it. Of CPUs PyTorch can only tell for x86."""
+    if any(parameter.is_cuda for parameter in parameters):
+        has_it = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        has_it = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     is_half = config.precision == "bfloat16" or (config.precision != "float32" and has_it)
     return torch.bfloat16 if is_half else torch.float32
 
