@@ -8,8 +8,8 @@ Tatoeba's test set are on the OPUS-MT-testsets pages. BLEU and chrF by sacrebleu
 - every depth, beside the other systems
 - SET in capitals, in small letters, without accents, without final punctuation: BLEU without case, below the plain form
 - numbers of the source that are in the output; outputs in which four words come three times
-- the everyday list of tests/bundled: the share of acceptable outputs, also of those that are not in the phrasebook that
-  it was trained with; and all the others, to be read
+- the everyday list of tests/bundled: the share of acceptable outputs, of all and by whether the phrasebook that it was
+  trained with has the input, or a phrase with one other word; and all the others, to be read
 """
 
 import argparse
@@ -64,7 +64,7 @@ def numbers_kept(sources: Sequence[str], outputs: Sequence[str]) -> float:
 
 
 def has_loop(text: str) -> bool:
-    """The same four words three times."""
+    """The same four words in a row, three times: a loop. Twice is in good translations, too."""
     words = text.lower().split()
     grams = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
     return any(grams.count(gram) >= 3 for gram in set(grams))
@@ -74,24 +74,41 @@ def normal(text: str) -> str:
     return re.sub(r"[\s.!?…]+$", "", re.sub(r"^[¿¡\s]+", "", text.lower().replace("’", "'")))
 
 
-def everyday(translator: Translator, depth: str) -> tuple[float, float, list[tuple[str, str]]]:
-    """The share of acceptable outputs, that of inputs that the phrasebook does not have, and the wrong ones."""
+def nearness(phrasebook: Path) -> Callable[[str], str]:
+    """Says of an input whether the phrasebook of the training has it, or a phrase with one other word."""
     import pt_en
 
-    def key(text: str) -> str:
-        return without_accents(pt_en.plain(text))
+    def words(text: str) -> tuple[str, ...]:
+        return tuple(without_accents(pt_en.plain(text)).split())
 
-    known = {key(text) for text in pt_en.expand(ROOT / "recipes" / "phrases.pt-en.txt")}
+    def with_gaps(one: tuple[str, ...]) -> set[tuple[str, ...]]:
+        return {(*one[:i], "", *one[i + 1 :]) for i in range(len(one))} if len(one) > 1 else set()
+
+    known = {words(text) for text in pt_en.expand(phrasebook)}
+    near = {gap for one in known for gap in with_gaps(one)}
+
+    def of_input(text: str) -> str:
+        if words(text) in known:
+            return "in the phrasebook"
+        return "elsewhere" if near.isdisjoint(with_gaps(words(text))) else "one word from it"
+
+    return of_input
+
+
+def everyday(translator: Translator, depth: str) -> tuple[dict[str, float], list[tuple[str, str]]]:
+    """The share of acceptable outputs, of all inputs and by their nearness to the phrasebook; and the wrong ones."""
     rows = [line.split("\t") for line in EVERYDAY.read_text("utf-8").splitlines()]
     outputs = translator.translate([text for text, _ in rows], depth=depth)
-    wrong = [
-        (text, output)
-        for (text, pattern), output in zip(rows, outputs, strict=True)
-        if not re.fullmatch(pattern, normal(output))
-    ]
-    new = sum(key(text) not in known for text, _ in rows)
-    new_wrong = sum(key(text) not in known for text, _ in wrong)
-    return 1 - len(wrong) / len(rows), 1 - new_wrong / new, wrong
+    of_input = nearness(ROOT / "recipes" / "phrases.pt-en.txt")
+    right: dict[str, list[bool]] = {"everyday": []}
+    wrong = []
+    for (text, pattern), output in zip(rows, outputs, strict=True):
+        is_right = re.fullmatch(pattern, normal(output)) is not None
+        for group in ("everyday", f"everyday, {of_input(text)}"):
+            right.setdefault(group, []).append(is_right)
+        if not is_right:
+            wrong.append((text, output))
+    return {f"{name} ({len(each)})": sum(each) / len(each) for name, each in sorted(right.items())}, wrong
 
 
 def main() -> None:
@@ -130,9 +147,9 @@ def main() -> None:
             of_form = float(uncased.corpus_score(outputs, [references]).score)
             figures[depth][name] = plain[depth] - of_form
             print(f"{depth} {name}: {of_form:.1f} BLEU without case, {plain[depth] - of_form:.1f} below the plain form")
-        share, of_new, wrong = everyday(translator, depth)
-        figures[depth] |= {"everyday": share, "everyday, not in the phrasebook": of_new}
-        print(f"{depth} everyday list: {share:.1%} acceptable, {of_new:.1%} outside of the phrasebook; wrong:")
+        shares, wrong = everyday(translator, depth)
+        figures[depth] |= shares
+        print(f"{depth}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()) + "; wrong:")
         for text, output in wrong:
             print(f"    {text}  ->  {output}")
     if arguments.out:

