@@ -33,14 +33,15 @@ if [ -z "$text" ]; then
   [ -f "$work/tatoeba/train.en" ] || $anydepth data tatoeba-en-fr "$work/tatoeba"
   mkdir -p "$text" && sort -u "$work/tatoeba/train.en" | shuf --random-source=<(yes) > "$text/mono.en"
 fi
-one_of() { for file in "$text/$1" "$text/$1.gz"; do [ ! -f "$file" ] || { echo "$file"; return; }; done; }
-mono_pt=$(one_of mono.pt) mono_en=$(one_of mono.en)
+find_text() { for file in "$text/$1" "$text/$1.gz"; do [ ! -f "$file" ] || { echo "$file"; return; }; done; }
+mono_pt=$(find_text mono.pt) mono_en=$(find_text mono.en)
 [ -z "$mono_pt" ] || pt_en translate pten "$mono_pt" "$work/pairs/forward.tsv" --limit "$limit" --processes "$processes"
 [ -z "$mono_en" ] || pt_en translate enpt "$mono_en" "$work/pairs/back.tsv" --limit "$limit" --processes "$processes"
 corpora=()
-for file in "$work/pairs/forward.tsv" "$work/pairs/back.tsv" "$(one_of forward.tsv)" "$(one_of back.tsv)"; do
+for file in "$work/pairs/forward.tsv" "$work/pairs/back.tsv" "$(find_text forward.tsv)" "$(find_text back.tsv)"; do
   [ ! -f "$file" ] || corpora+=("$file")
 done
+[ ${#corpora[@]} -gt 0 ] || { echo "$text has no mono.pt, mono.en, forward.tsv or back.tsv: put text there" >&2; exit 2; }
 [ -f "$work/pairs/short.tsv" ] || pt_en short "${corpora[@]}" "$work/pairs/short.tsv" --processes "$processes"
 pt_en phrases recipes/phrases.pt-en.txt "$work"
 shopt -s nullglob

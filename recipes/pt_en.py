@@ -52,12 +52,12 @@ SAMPLE = 300
 Row = tuple[str, str, str]  # Portuguese, English, where from
 
 
-def opened(path: Path, mode: str = "r") -> TextIO:
+def open_text(path: Path, mode: str = "r") -> TextIO:
     return gzip.open(path, f"{mode}t", encoding="utf-8") if path.suffix == ".gz" else open(path, mode, encoding="utf-8")
 
 
 def read_rows(path: Path) -> Iterator[list[str]]:
-    with opened(path) as file:
+    with open_text(path) as file:
         yield from (line.rstrip("\n").split("\t") for line in file)
 
 
@@ -307,18 +307,18 @@ def is_loop(text: str) -> bool:
 def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
     """All pairs that are worth training on, once each, shuffled."""
     phrasebook = [path for path in (out / "fixed.tsv", out / "phrases.tsv") if path.exists()]
-    check, seen, kept, left_out = Filter(keep_out, phrasebook), set[str](), list[Row](), Counter[str]()
+    check, sources, kept, left_out = Filter(keep_out, phrasebook), set[str](), list[Row](), Counter[str]()
     for path in corpora:
         for fields in read_rows(path):
             if len(fields) < 2:
                 left_out["not a pair"] += 1
                 continue
             row = fields[0], fields[1], fields[2] if len(fields) > 2 else path.name
-            fault = check.fault(row) or ("duplicate" if plain(row[0]) in seen else None)
+            fault = check.fault(row) or ("duplicate" if plain(row[0]) in sources else None)
             if fault:
                 left_out[fault] += 1
                 continue
-            seen.add(plain(row[0]))
+            sources.add(plain(row[0]))
             kept.append(row)
     random.Random(1).shuffle(kept)
     out.mkdir(parents=True, exist_ok=True)
@@ -328,7 +328,7 @@ def merge(corpora: Sequence[Path], out: Path, keep_out: Sequence[Path]) -> None:
     in_sample = {row[0] for row in sample}
     core = [row for row in core if row[0] not in in_sample]
     for name, rows in (("sample.tsv", sample), ("other.tsv", other), ("core.tsv", core)):  # core.tsv last: it is done
-        with opened(out / f"{name}.part", "w") as file:
+        with open_text(out / f"{name}.part", "w") as file:
             file.writelines("\t".join(row) + "\n" for row in rows)
         (out / f"{name}.part").rename(out / name)
     counts = ", ".join(f"{reason} {count:,}" for reason, count in left_out.most_common())

@@ -37,7 +37,7 @@ class CorpusConfig(ConfigSection):
         gt=0,
         le=100,
         description="of several training corpora: how many times an epoch has each pair of this one; 0.5 is half of "
-        "them, another half each time",
+        "them, another half each time; above 1, `augment` changes all copies of a pair alike in an epoch",
     )
 
     @model_validator(mode="after")

@@ -31,8 +31,8 @@ class TrainConfig(ConfigSection):
         description="AdamW; Muon for the matrices inside layers and AdamW for the rest; or gradient descent with "
         "Nesterov momentum",
     )
-    muon_factor: float = Field(2.0, gt=0, description="learning rate of Muon's matrices, in times of `rate`")
-    muon_momentum: float = Field(0.95, ge=0, lt=1, description="of Muon's")
+    muon_factor: float = Field(2.0, gt=0, description="learning rate of Muon's matrices, as a multiple of `rate`")
+    muon_momentum: float = Field(0.95, ge=0, lt=1, description="Muon's momentum")
     momentum: float = Field(0.9, gt=0, lt=1, description="of Nesterov's")
     betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, on matrices only")

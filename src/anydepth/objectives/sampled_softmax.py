@@ -3,7 +3,7 @@ faster where the output layer is most of the work.
 
 An update's softmax is over the first subwords of the vocabulary, which are the most frequent, over others that are
 sampled, each counted as often as one in so many was sampled, and over each token's own reference. The sum below the
-softmax is right in expectation. The sample depends on (seed, step) alone: processes and resumed runs draw the same.
+softmax is right in expectation. The sample depends on (seed, step) alone: processes and resumed runs have the same.
 
 Shapes: e exits, r target tokens, c those of one chunk, d width, v vocabulary, k sample.
 """
