@@ -1,4 +1,4 @@
-"""What Muon, all decoder exits and a sampled softmax bring to the quick start at equal CPU time: test BLEU, three seeds.
+"""What Muon, all decoder exits and a sampled softmax bring to the quick start at equal CPU time, in test BLEU.
 
 python benchmarks/optimisers.py WORK [--seeds 1 2 3] [--updates 1700]
 
