@@ -25,7 +25,8 @@ from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import ClassifierDepths, ClassifierEngine
-from anydepth.engines.native import NativeEngine, NativeModel, kernels
+from anydepth.engines.core import NativeModel, kernels
+from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import packed
 from anydepth.engines.onnx import OnnxClassifier, write_onnx_classifier
 from anydepth.engines.torch import TorchEngine

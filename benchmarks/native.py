@@ -31,8 +31,9 @@ from anydepth.artifact import bundled_model
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
+from anydepth.engines.core import NativeModel, kernels
 from anydepth.engines.ctranslate2 import convert, write
-from anydepth.engines.native import NativeEngine, NativeModel, kernels
+from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import packed
 from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator, on_engine

@@ -28,7 +28,7 @@ from anydepth.artifact import bundled_model
 from anydepth.artifact.model import load_model
 from anydepth.artifact.model_file import Kind, ModelFile
 from anydepth.depth import SubNetwork
-from anydepth.engines.native import kernels, library
+from anydepth.engines.core import kernels, library
 
 ROOT = Path(__file__).parents[1]
 SENTENCE = "Ele perdeu as chaves no comboio.\n"

@@ -19,7 +19,7 @@ from typing import Any
 
 from anydepth.artifact import bundled_model
 from anydepth.data import Tokenizer
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.export.runtime import build_runtime_file
 from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from anydepth.engines.native import library
+from anydepth.engines.core import library
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ import anydepth
 from anydepth.artifact.model_file import ENTRY, LINE, PREAMBLE, FileSection, Kind, ModelFile, build_model_file
 from anydepth.depth import SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
 from anydepth.infer.translator import on_engine

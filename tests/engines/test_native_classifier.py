@@ -17,7 +17,8 @@ from anydepth.artifact.model_file import FileSection, ModelFile, build_model_fil
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import Classified, ClassifierDepths, ExitRule
-from anydepth.engines.native import NativeEngine, NativeModel, kernels
+from anydepth.engines.core import NativeModel, kernels
+from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import packed
 from anydepth.engines.packed import NAME
 from anydepth.engines.torch import TorchEngine

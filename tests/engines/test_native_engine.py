@@ -17,7 +17,7 @@ from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
-from anydepth.engines.native import NativeModel, kernels
+from anydepth.engines.core import NativeModel, kernels
 from anydepth.engines.native_format import packed
 from anydepth.engines.search import never, run_search
 from anydepth.errors import UserError

@@ -17,7 +17,7 @@ from anydepth.artifact import bundled_model, saving
 from anydepth.artifact import model as artifact
 from anydepth.artifact.model_file import ModelFile
 from anydepth.depth import DepthMenu, SubNetwork
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.engines.packed import NAME
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate

@@ -9,7 +9,7 @@ from conftest import toy_pairs
 import anydepth
 from anydepth.artifact.model import load_model
 from anydepth.data import Tokenizer
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.engines.shortlist import NAME, Shortlist, build_shortlist
 from anydepth.errors import UserError
 from anydepth.export.runtime import export_runtime

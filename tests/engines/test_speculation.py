@@ -8,7 +8,8 @@ import anydepth
 from anydepth.artifact.model import LoadedModel
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
-from anydepth.engines.native import NativeEngine, NativeModel
+from anydepth.engines.core import NativeModel
+from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator, on_engine

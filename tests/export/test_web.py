@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anydepth.artifact.model_file import Kind, ModelFile
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.export.runtime import build_runtime_file
 from anydepth.export.sample import SampleText, find_sample
 from anydepth.export.web import MEDIA_TYPES, describe_site, read_page_files

@@ -8,7 +8,8 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.artifact.weights import FileWeights
 from anydepth.device import cores
 from anydepth.engines.base import ClassifierEngine, Engine, check_exportable, check_native
-from anydepth.engines.native import NativeEngine, kernels, library
+from anydepth.engines.core import kernels, library
+from anydepth.engines.native import NativeEngine
 from anydepth.engines.packed import native_model
 from anydepth.errors import UserError
 

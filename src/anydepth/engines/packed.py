@@ -15,7 +15,7 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.artifact.model_file import FileSection, ModelFile
 from anydepth.artifact.weights import FileWeights, StoredWeights
 from anydepth.engines.base import check_native
-from anydepth.engines.native import NativeModel
+from anydepth.engines.core import NativeModel
 from anydepth.errors import UserError
 from anydepth.files import file_sha256, write_atomically
 

@@ -16,7 +16,7 @@ import torch
 from anydepth import __version__
 from anydepth.artifact import bundled_model
 from anydepth.device import cores, processor
-from anydepth.engines.native import kernels
+from anydepth.engines.core import kernels
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import OtherLoad
 from anydepth.export import EXTRAS
