@@ -80,7 +80,6 @@ def calibrate(
         quantize=quantize,
         source_language=from_language,
         target_language=to_language,
-        batch_size=batch_size,
     ).between()
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     text = given or _own_text(translator, model or bundled_model())

@@ -56,7 +56,7 @@ def compare(
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out is not None:
         opt.make_report_folder(out, MARK, "a comparison")  # before hours of work, not after
-    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language)
     translators = opt.load_families(systems, on)
     named = (source.name, reference.name)
     options = RunOptions(

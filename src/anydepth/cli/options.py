@@ -174,7 +174,6 @@ class LoadOptions:
     threads: int | None
     source_language: str | None
     target_language: str | None
-    batch_size: int
 
 
 def load_families(arguments: Sequence[str], on: LoadOptions) -> "dict[str, list[Translator]]":

@@ -41,7 +41,7 @@ def oracle(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     opt.make_report_folder(out, "oracle.json", "an oracle report")  # before hours of work, not after
-    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language)
     families = opt.load_families(models, on)
     options = RunOptions(beam, length_penalty, batch_size, cut_long, source.name, reference.name, repeats)
     report = oracle_report(run_oracle(families, sources, references, options))

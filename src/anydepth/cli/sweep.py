@@ -55,7 +55,7 @@ def sweep(
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     opt.make_report_folder(out, "sweep.json", "a report")  # before hours of work, not after
-    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language, batch_size)
+    on = opt.LoadOptions(engine, quantize, device, threads, from_language, to_language)
     translators = opt.load_families(models, on)
     named = (source.name, reference.name)
     options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, repeats=repeats, samples=samples)

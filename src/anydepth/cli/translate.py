@@ -1,8 +1,6 @@
 """`anydepth translate`: standard input to standard output."""
 
 import math
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -34,9 +32,6 @@ from anydepth.progress import stderr_console
 if TYPE_CHECKING:
     from anydepth.infer.options import Depth
     from anydepth.infer.translator import Hypothesis, Translator
-
-
-LARGE = 1_000_000  # bytes of input
 
 
 DepthOrAuto = Annotated[
@@ -111,7 +106,6 @@ def translate(
         shortlist=shortlist,
         source_language=from_language,
         target_language=to_language,
-        batch_size=together if budget is not None or _is_large(sys.stdin.buffer) else 1,  # a budget: as calibrated
     ).between()
     if speculate and together > 1:
         stderr_console().print(
@@ -135,15 +129,6 @@ def translate(
         lambda_=lambda_,
     )
     _write_translations(sys.stdout.buffer, found, nbest)
-
-
-def _is_large(stream: BinaryIO) -> bool:
-    """Whether the fastest engine in batches is worth its start, which may take seconds."""
-    try:
-        about = os.fstat(stream.fileno())
-    except OSError:
-        return False
-    return stat.S_ISREG(about.st_mode) and about.st_size > LARGE
 
 
 def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:

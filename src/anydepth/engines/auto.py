@@ -14,7 +14,6 @@ from anydepth.engines.packed import native_model
 from anydepth.errors import UserError
 
 AUTO = "auto"
-BEHIND_IN_BATCHES, MANY = frozenset({"avx2"}), 8  # there CTranslate2 takes 0.8 times as long (docs/results.md)
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class EngineOptions:
     quantize: str | None = None  # compute type
     speculate: bool = False  # the first layers draft, all of them verify
     shortlist: bool | None = None  # search among the model's lexical shortlist; None: on native, if it has one
-    batch_size: int = 1  # sentences that will run at once, for `auto`
 
 
 def make_engine(loaded: LoadedModel, name: str = AUTO, options: EngineOptions | None = None) -> Engine:
@@ -106,15 +104,11 @@ def _auto(loaded: LoadedModel, options: EngineOptions) -> Engine:
     if isinstance(loaded.weights, FileWeights):
         return _native(loaded, options)
     why_not = why_not_native(loaded)
-    on_cpu = loaded.device == "cpu" and not isinstance(loaded.weights, FileWeights)
-    converts = on_cpu and find_spec("ctranslate2") is not None and _converts(loaded)
     if why_not is None and options.quantize in (None, "int8"):
-        in_batches = kernels() in BEHIND_IN_BATCHES and options.batch_size >= MANY
-        if options.speculate or not (in_batches and converts):
-            return _native(loaded, options)
+        return _native(loaded, options)
     if options.speculate:
         raise UserError(f"speculate=True needs the native engine: {why_not or 'which computes in int8'}")
-    if converts:
+    if loaded.device == "cpu" and find_spec("ctranslate2") is not None and _converts(loaded):
         from anydepth.engines.ctranslate2 import available
 
         fastest = "int8" if "int8" in available() else "float32"

@@ -72,7 +72,6 @@ class Translator(TextModel):
         shortlist: bool | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
-        batch_size: int = 1,
     ) -> "Translator":
         """Load a model folder, the folder of a finished run, or a model file (`anydepth export --to runtime`).
 
@@ -90,7 +89,6 @@ class Translator(TextModel):
                 model has one, on the native engine.
             source_language: Of a model that has several, the one to translate from.
             target_language: Of a model that has several, the one to translate to.
-            batch_size: How many texts will usually be translated together, by which "auto" chooses.
         """
         set_threads(threads)
         folder = bundled_model() if path is None else path
@@ -99,7 +97,7 @@ class Translator(TextModel):
             loaded = loaded.choose_pair(source_language, target_language)
         if loaded.kind == "encoder":
             raise UserError(ENCODER_ALONE)
-        options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
+        options = EngineOptions(threads, quantize, speculate, shortlist)
         return cls(loaded, make_engine(loaded, engine, options))
 
     def __repr__(self) -> str:
@@ -326,10 +324,9 @@ def on_engine(
     *,
     speculate: bool = False,
     shortlist: bool | None = None,
-    batch_size: int = 1,
 ) -> Translator:
     """The same model run by the engine of this name; see `EngineOptions`."""
-    options = EngineOptions(threads, quantize, speculate, shortlist, batch_size)
+    options = EngineOptions(threads, quantize, speculate, shortlist)
     return translator.on(make_engine(translator.loaded, name, options))
 
 
