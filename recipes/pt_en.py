@@ -42,7 +42,7 @@ SHARED_WORDS = 8  # in a row, with a test sentence
 PORTUGUESE_ARTICLE = re.compile(r"^(?:o|a|os|as|um|uma|uns|umas) (?=\S)")
 ENGLISH_ARTICLE = re.compile(r"^(?:a|an|the|to) (?=\S)")
 PER_TEMPLATE = 60  # phrases made of one line of the phrasebook
-KEPT = {"I", "I'm", "I'll", "I'd"}  # never in small letters
+KEPT = {"I", "I'm", "I'll", "I'd", "I've", "God"}  # never in lowercase
 SLOT = re.compile(r"(?<!{){([a-z]+)}(?!})")
 CONTRACTIONS = {"em o": "no", "em a": "na", "de o": "do", "de a": "da"}
 OTHER = re.compile(r"europarl|libreoffice|debian|mdn|k8s|machado|mdpi")  # sources that go to other.tsv
@@ -202,7 +202,7 @@ def _surface_variants(portuguese: str, english: str, names: set[str]) -> Iterato
     if portuguese[-1].isalnum() and portuguese[0].isupper():
         yield from ((portuguese + mark, english + mark) for mark in ".!")
     if not any(character in portuguese for character in "{%$"):
-        is_kept = english.split()[0].rstrip(",.!?") in names
+        is_kept = english.split()[0].rstrip(",.!?") in names and not english.startswith("May I ")
         small = portuguese[0].lower() + portuguese[1:], english if is_kept else english[0].lower() + english[1:]
         yield small
         yield small[0].rstrip(".!?"), small[1] if small[1].endswith(".m.") else small[1].rstrip(".!?")

@@ -32,7 +32,7 @@ MOST_JOINED = 4  # sentences on a line
 TOGETHER = 10_000
 
 FINAL = re.compile(r"\s*[.!?…]+$")
-DIGITS = re.compile(r"\d+(?:[.,:/]\d+)*")
+DIGITS = re.compile(r"\d++(?:[.,:/]\d++)*+(?![^\W\d_])")  # not in 21st
 KEPT = re.compile(r"\b[^\W\d_][\w-]{2,}\b|\d+")  # what may be a name, or is a number
 FIRST_WORD = re.compile(r"\w+")
 INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")  # words that do not begin a sentence
