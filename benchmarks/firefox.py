@@ -1,4 +1,4 @@
-"""The bundled model on the native engine against Firefox's engine with its own tiny Portuguese-English model.
+"""The bundled model on the native engine against Firefox's engine with a tiny model of the Bergamot project.
 
 python benchmarks/firefox.py SOURCE REFERENCE --peer PYTHON [--depths 1-1 4-3 6-3] [--sentences 200] [--rounds 5]
 
