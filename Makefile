@@ -4,13 +4,16 @@
 # make wasm    builds the core for the browser, after a change of csrc
 # make docs    builds the site from docs/ into site/
 # make bench   the benchmarks of benchmarks/, side by side with their peers
+# make studies the runs behind docs/studies.md: days
+# make lint    linters and types alone
+# make clean   deletes demo/ and .venv
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # pip compiles byte code on one core; COMPILE does it on all of them. Without it, every start in a read-only container
 # would compile anew.
 PIP = $(BIN)/pip install --quiet --no-compile -c constraints.txt
-# Not what only tests and tools import, which is most of it.
+# Packages that only tests and tools import are not compiled: they are most of the files.
 TOOLS = mypy|mypyc|onnx|onnxruntime|onnxscript|pandas|pip|playwright|ray|setuptools|transformers
 NOT_COMPILED = /tests/|/testing/_internal/|site-packages/($(TOOLS))/
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib src || true

@@ -69,7 +69,7 @@ def test_killed_again_and_again(command, whole, tmp_path):
         part.write(b"half a li")  # a write that the journal never heard of
     done = anydepth(*command, "--out", out)
     assert done.returncode == 0, done.stderr
-    assert b"going on after line" in done.stderr
+    assert b"resuming after line" in done.stderr
     assert contents(out) == contents(whole)
     assert not list(out.glob("*.part"))
 

@@ -63,7 +63,7 @@ def test_two_machines_that_do_not(toy_recipe, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (_, _), (code, said) = on_two_machines(toy_recipe, [tmp_path, tmp_path / "elsewhere"], "train.steps=3")
     assert code != 0
-    assert "this machine does not see run: give a folder on a disk that all machines share" in said
+    assert "this machine cannot find run: give a folder on a disk that all machines share" in said
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

@@ -18,7 +18,7 @@ from anydepth.config import ModelConfig
 if TYPE_CHECKING:
     from anydepth.model import Transformer
 
-Floats = NDArray[np.float32]
+Floats32 = NDArray[np.float32]
 # What safetensors calls the types that weights are stored in. NumPy has no bfloat16: its bits are read.
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
@@ -30,14 +30,14 @@ class ModelArrays:
     config: ModelConfig
     vocabulary: int
     classes: int
-    read: Callable[[str], Floats]
+    read: Callable[[str], Floats32]
 
     @classmethod
     def of_model(cls, model: "Transformer") -> "ModelArrays":
         parameters = dict(model.named_parameters())
 
-        def read(name: str) -> Floats:
-            values: Floats = parameters[name].detach().float().cpu().contiguous().numpy()
+        def read(name: str) -> Floats32:
+            values: Floats32 = parameters[name].detach().float().cpu().contiguous().numpy()
             return values
 
         return cls(model.config, model.vocabulary, model.classes, read)
@@ -47,7 +47,7 @@ class ModelArrays:
         """In the order that PyTorch has them in."""
         return tuple(parameter_shapes(self.config, self.vocabulary, self.classes))
 
-    def __getitem__(self, name: str) -> Floats:
+    def __getitem__(self, name: str) -> Floats32:
         return self.read(name)
 
 
@@ -67,7 +67,7 @@ class StoredArrays:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(entry["shape"]) for name, entry in self._entries.items()}
 
-    def read(self, name: str) -> Floats:
+    def read(self, name: str) -> Floats32:
         entry = self._entries[name]
         if entry["dtype"] not in TYPES:
             raise ValueError(f"{name} has the type {entry['dtype']}")
@@ -75,7 +75,7 @@ class StoredArrays:
         stored = np.fromfile(self._path, TYPES[entry["dtype"]], count, offset=offset).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
             stored = (stored.astype("<u4") << 16).view("<f4")
-        values: Floats = stored.astype(np.float32, copy=False)
+        values: Floats32 = stored.astype(np.float32, copy=False)
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has values that are not finite numbers")
         return values

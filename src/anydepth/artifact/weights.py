@@ -18,7 +18,7 @@ from anydepth.device import apply_torch_threads, choose_device
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
-    from anydepth.artifact.arrays import Floats, ModelArrays
+    from anydepth.artifact.arrays import Floats32, ModelArrays
     from anydepth.model import Transformer
 
 OF_LAYER = re.compile(r"(encoder|decoder)\.(?:layers|dense\.rows|dense\.norms)\.\d+\b")
@@ -62,7 +62,7 @@ class StoredWeights:
             stored = StoredArrays(self.folder / WEIGHTS)
             check_shapes(config, stored.shapes)
 
-        def read(name: str) -> "Floats":
+        def read(name: str) -> "Floats32":
             with damaged(self.folder):
                 return stored.read(name)
 

@@ -40,7 +40,7 @@ VERBS: dict[str, dict[str, str]] = {
         "info": "anydepth info runs/mine",
         "doctor": "anydepth doctor",
     },
-    "Train one": {
+    "Train a model": {
         "data": "anydepth data tatoeba-en-fr data",
         "train": "anydepth train recipes/quickstart.yaml --out runs/mine --set train.steps=5000",
         "distill": "anydepth distill runs/teacher --source data/train.fr --out data/distilled",
@@ -56,13 +56,13 @@ VERBS: dict[str, dict[str, str]] = {
         "evaluate": "anydepth evaluate runs/reviews --test test.tsv --out report",
         "perplexity": "anydepth perplexity runs/encoder --text test.txt",
     },
-    "Look things up": {
+    "Reference": {
         "depths": "anydepth depths 12 --strategy all",
         "maps": "anydepth maps 6 2",
         "schema": "anydepth schema > recipe.schema.json",
     },
 }
-GROUP, GROUP_HEADING = "word-depths", "Look things up"  # verbs of its own
+GROUP, GROUP_HEADING = "word-depths", "Train a model"  # verbs of its own
 
 
 def build_app(only: str | None = None) -> typer.Typer:

@@ -70,7 +70,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    batch_sizes: Annotated[str, typer.Option(help="Batch size for timing.")] = "1,16",
+    batch_sizes: Annotated[str, typer.Option(help="Batch sizes to time, separated by commas.")] = "1,16",
     timed: Annotated[int, typer.Option(min=1, help="Number of texts to time.")] = 200,
     repeats: Annotated[int, typer.Option(min=1, help="Timed rounds over all models; the median is reported.")] = 3,
     text_column: TextColumnName = "text",

@@ -71,7 +71,7 @@ def export(
     ] = True,
     threads: Threads = None,
 ) -> None:
-    """Export one depth to CTranslate2, ONNX or anydepth, or all depths to one file, and check the result.
+    """Export one depth to CTranslate2, ONNX or a model folder, or all depths to one file, and check the result.
 
     The check translates sample sentences. In float32 the tokens must be those of the source model, except at ties;
     otherwise nothing is written. With another compute type the difference in BLEU is printed.

@@ -82,7 +82,7 @@ def select(
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="Random seed of split, search and networks.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
 ) -> None:
-    """Train the selector of `translate --depth auto`, and compare it with fixed depths.
+    """Train a selector, which chooses a depth per sentence (`translate --depth auto`). Compares it with fixed depths.
 
     To resume, give the same command again.
     """

@@ -86,7 +86,7 @@ def reconstruction(
             show_default=False,
         ),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="The files have one text per line and no labels.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Input files have one text per line and no labels.")] = False,
     layers: Annotated[
         int | None,
         typer.Option(

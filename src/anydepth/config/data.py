@@ -193,10 +193,10 @@ class DataConfig(ConfigSection):
         None,
         ge=2,
         le=100,
-        description="cross-validation of labelled texts: so many parts of about equal size, one of which is kept for "
+        description="cross-validation of labelled texts: the number of parts of about equal size; one is kept for "
         "testing (RUN/data/test.tsv)",
     )
-    fold: int = Field(1, ge=1, description="which of them, from 1; `anydepth train --folds` takes each in turn")
+    fold: int = Field(1, ge=1, description="the part that is kept, from 1; `anydepth train --folds` takes each in turn")
     masked: float = Field(0.15, gt=0, lt=1, description="share of the subwords of a `text` to predict")
     hold_out: int = Field(
         1000,
@@ -236,7 +236,7 @@ class DataConfig(ConfigSection):
         250, ge=2, description="pairs with a longer side, in subwords, are left out; a labelled text is cut"
     )
     max_ratio: float = Field(
-        3.0, gt=1, description="longest allowed side in times of the other, in characters (10 added to both)"
+        3.0, gt=1, description="maximum length ratio of the two sides, in characters (10 added to both)"
     )
     deduplicate: bool = Field(True, description="leave out pairs that have occurred before")
     augment: AugmentConfig | None = Field(

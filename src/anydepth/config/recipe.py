@@ -15,7 +15,7 @@ from anydepth.config.train import TrainConfig
 class Recipe(ConfigSection):
     about: str | None = Field(
         None,
-        description="what people should know of the model, for its card: origin, attribution, how to make it again",
+        description="text for the model card: origin, attribution, how to make the model again",
     )
     init_from: Path | None = Field(
         None,
@@ -33,7 +33,7 @@ class Recipe(ConfigSection):
     def _a_classifier_teaches_itself(self) -> "Recipe":
         if self.data.is_labelled and self.teacher is not None and self.teacher.model != "self":
             raise ValueError(
-                "of labelled texts a model can only learn from itself: set teacher.model=self, or leave it out"
+                "with labelled texts the only teacher is the model itself: set teacher.model=self, or leave out teacher"
             )
         return self
 

@@ -268,7 +268,8 @@ def _encode_shards(shards: Sequence[Shard], encoding: PairEncoder) -> Iterator[C
             yield from pool.map(_encode_in_process, shards)
         except BrokenProcessPool as error:
             raise UserError(
-                "a tokenizer process was killed, perhaps because memory ran out: give the same command again"
+                "a tokenizer process was killed, perhaps because memory ran out: "
+                "close other programs, then give the same command again"
             ) from error
 
 

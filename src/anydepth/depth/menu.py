@@ -106,7 +106,7 @@ class DepthMenu:
         if name is None:
             return self.default
         if not isinstance(name, str):
-            raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance '6-2'")
+            raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance 6-2")
         name = name.strip()
         if name not in self._entries:
             parse_depth(name)  # a clearer message for what is not a depth

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydepth.artifact.arrays import Floats, ModelArrays
+from anydepth.artifact.arrays import Floats32, ModelArrays
 from anydepth.artifact.folder import first_positions
 from anydepth.artifact.model_file import CLASSIFIES, LINE, VERSION, FileSection, Kind, build_model_file
 from anydepth.engines.base import check_native
@@ -177,7 +177,7 @@ def _norm(weights: ModelArrays, name: str) -> Iterator[Array]:
     yield _padded(weights[f"{name}.bias"], TILE)
 
 
-def _matrix(weight: Floats, bias: Floats | None) -> Iterator[Array]:
+def _matrix(weight: Floats32, bias: Floats32 | None) -> Iterator[Array]:
     """Symmetric: the largest of each output's weights is 127 times its scale. Scales, sums, bias and tiles."""
     scales, whole = _quantized(weight)
     outputs = len(whole)
@@ -189,13 +189,13 @@ def _matrix(weight: Floats, bias: Floats | None) -> Iterator[Array]:
     yield square.reshape(blocks, TILE, quads, QUAD).transpose(0, 2, 1, 3)
 
 
-def _quantized(values: Floats) -> tuple[Floats, NDArray[np.int8]]:
+def _quantized(values: Floats32) -> tuple[Floats32, NDArray[np.int8]]:
     scales = np.abs(values).max(axis=1) / np.float32(127)
     safe = np.where(scales > 0, scales, np.float32(1))
     return scales, np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
 
 
-def _remainders(values: Floats) -> NDArray[np.int8]:
+def _remainders(values: Floats32) -> NDArray[np.int8]:
     """What int8 leaves of each weight, in 1/254 of its step: with both, a weight has 16 bits."""
     scales, whole = _quantized(values)
     safe = np.where(scales > 0, scales, np.float32(1))
@@ -209,7 +209,7 @@ def _padded(values: Array, multiple: int) -> Array:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, more)]) if more else values
 
 
-def _half(values: Floats) -> NDArray[np.float16]:
+def _half(values: Floats32) -> NDArray[np.float16]:
     return values.clip(-65504, 65504).astype(np.float16)
 
 

@@ -259,7 +259,7 @@ def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_Measure
     """Loads every model once. Refuses labels that a model does not know, and settings that it cannot have."""
     found = [_make_system(label, members, options) for label, members in systems.items()]
     if options.scales and all(system.ways.kind == ALIKE for system in found):
-        raise UserError("in none of these models words have depths of their own: leave out scales=…")
+        raise UserError("none of these models has a depth per word: leave out scales=…")
     settings = [setting for system in found for setting in system.ways.settings]
     if options.lambdas and all(setting.lambda_ is None for setting in settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")

@@ -22,7 +22,7 @@ from anydepth.infer.translator import Translator
 
 Families = dict[str, tuple[Translator, ...]]
 Translators = Mapping[str, Translator | Sequence[Translator]]
-COMPUTE_TYPES = {"torch": "float32", "native": "int8", "ctranslate2": "float32"}
+DEFAULT_COMPUTE_TYPES = {"torch": "float32", "native": "int8", "ctranslate2": "float32"}
 WORDS_TO_BE_TELLING = 5
 SEARCH = ("beam", "length_penalty", "batch_size", "cut_long")
 
@@ -151,7 +151,7 @@ class Conditions(Environment):
         named = []
         for one in self.engine.split(", "):
             name, _, compute_type = one.partition(" ")
-            named.append(f"{name} engine, {compute_type or COMPUTE_TYPES.get(name, 'float32')}")
+            named.append(f"{name} engine, {compute_type or DEFAULT_COMPUTE_TYPES.get(name, 'float32')}")
         return f"{' and '.join(named)}, {self.runs_on}"
 
     @property

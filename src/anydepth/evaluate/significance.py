@@ -19,7 +19,7 @@ INTERVAL = (0.025, 0.975)
 ROUNDING = 1e-9
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 Outputs = Sequence[str]
 Models = Sequence[Sequence[Outputs]]  # of one way of training: the outputs of each seed at each depth
 
@@ -80,12 +80,12 @@ def paired_bootstrap_of_means(
     observed_k = corpus_bleu(statistics_nks.sum(0))
     resampled_rk = corpus_bleu(_resampled_sums(statistics_nks, samples, seed))
     rng = np.random.default_rng([seed, 1]) if over_seeds else None
-    first, *others = (_mean_bleu(places, observed_k, resampled_rk, rng) for places in _places(systems))
+    first, *others = (_mean_bleu(places, observed_k, resampled_rk, rng) for places in _indices(systems))
     return [_difference(other[0] - first[0], other[1] - first[1]) for other in others]
 
 
-def _places(systems: Sequence[Sequence[Models]]) -> list[list[Places]]:
-    """For each way of each system a table, models x depths, of the places of its outputs among all."""
+def _indices(systems: Sequence[Sequence[Models]]) -> list[list[Indices]]:
+    """For each way of each system a table, models x depths, of the indices of its outputs among all."""
     count = 0
     found = []
     for ways in systems:
@@ -99,7 +99,7 @@ def _places(systems: Sequence[Sequence[Models]]) -> list[list[Places]]:
 
 
 def _mean_bleu(
-    ways: Sequence[Places], observed_k: Floats, resampled_rk: Floats, rng: np.random.Generator | None
+    ways: Sequence[Indices], observed_k: Floats, resampled_rk: Floats, rng: np.random.Generator | None
 ) -> tuple[float, Floats]:
     """Of a system: as observed, and of each resample; with `rng` models are drawn, too."""
     depths = [table.shape[1] for table in ways]

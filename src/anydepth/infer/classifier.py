@@ -117,7 +117,7 @@ class Classifier(TextModel):
                 raise UserError(f"{name} is {value!r}: use one of {', '.join(allowed)}")
         own = self.token_depths
         if table is None and own is None:
-            raise UserError("this model says itself how deep each word goes: it has no rule for unseen words or ends")
+            raise UserError("this model has a halting unit: special and unseen have no effect, leave them out")
         rule: dict[str, Any] = {"special": special or (own.special if own else "deepest")}
         rule["unseen"] = unseen or (own.unseen if own else "deepest")
         if table is None and own is not None:
@@ -267,7 +267,7 @@ class Classifier(TextModel):
         if self.token_depths is not None:
             return _Layers(sub, ClassifierDepths(self.token_depths.changed(scale, lambda_)))
         if lambda_ is not None:
-            raise UserError("this model says itself how deep each word goes, and has no lambda: use scale")
+            raise UserError("this model has a halting unit and no lambda: use scale")
         factor = 1.0 if scale is None else scale
         if not 0 < factor < float("inf"):
             raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")

@@ -180,7 +180,7 @@ def _distill_the_rest(
 ) -> None:
     total = journal.identity.source.lines
     if journal.lines:
-        log.info("going on after line %s of %s", f"{journal.lines:,}", f"{total:,}")
+        log.info("resuming after line %s of %s", f"{journal.lines:,}", f"{total:,}")
     with PairWriter(journal) as writer, progress_bar("distill", total, journal.lines) as advance:
         chunks = _chunks(source, references, journal.lines, options.chunk)
         for result in run(partial(distill_chunk, options=options), translator, chunks, advance):

@@ -95,7 +95,7 @@ def describe_engine(engine: AnyEngine) -> str:
 def check_texts(texts: Iterable[str]) -> list[str]:
     """All of them, each of which must be a string."""
     if isinstance(texts, str):
-        raise UserError("this takes several texts: write [text]")
+        raise UserError("give a list of texts, such as [text], not one string")
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | bytearray):
         raise UserError(f"texts is {_a(texts)}: give a string, or several in a list or another iterable")
     found = list(texts)
@@ -125,9 +125,9 @@ def in_chunks(lines: Iterable[str], chunk: int, process: Callable[[list[str]], I
     A line that is too long or broken ends it with its number, after everything before it is given out.
     """
     if isinstance(lines, str):
-        raise UserError("a stream takes several texts: write [text]")
-    if chunk < 1:
-        raise UserError(f"chunk is {chunk}: use at least 1")
+        raise UserError("give lines, such as a list or an open file, not one string")
+    if not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1:
+        raise UserError(f"chunk is {chunk!r}: use a whole number, at least 1")
     return _in_chunks(iter(lines), chunk, process)
 
 

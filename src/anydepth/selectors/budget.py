@@ -79,7 +79,7 @@ class BudgetSelector:
         unit: str = "sentence",
     ) -> None:
         if not costs or set(costs) != set(quality):
-            raise UserError("a budget needs the cost and the quality of the same depths, and of one at least")
+            raise UserError("a budget needs cost and quality for the same depths, at least one")
         self.costs, self.quality, self.budget = dict(costs), dict(quality), budget
         self.measured_on, self.usual_lengths = measured_on, usual_lengths
         self.metric, self.unit = metric, unit

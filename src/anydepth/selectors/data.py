@@ -102,7 +102,7 @@ def translate_sample(
     pieces = {pieces_folder(folder) / f"{number:05d}": texts for number, texts in enumerate(_cut(sample), 1)}
     left = {path: texts for path, texts in pieces.items() if not (path / TABLE).is_file()}
     if 0 < len(left) < len(pieces):
-        log.info(f"going on after {len(pieces) - len(left)} of {len(pieces)} pieces of {sample.name}")
+        log.info(f"resuming after {len(pieces) - len(left)} of {len(pieces)} pieces of {sample.name}")
     work = partial(translate_piece, options={"beam": beam, "batch_size": batch_size})
     depths = len(translator.menu)
     total = depths * sum(len(sources) for sources, _ in left.values())

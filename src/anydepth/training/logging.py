@@ -25,7 +25,7 @@ from anydepth.training.distributed import SINGLE, World
 from anydepth.training.optim import gradient_norm
 
 log = logging.getLogger(__name__)
-RECENT = 5  # spans between log records by which the time that is left is told
+RECENT = 5  # spans between log records, from which the remaining time is estimated
 
 
 class RunLog:

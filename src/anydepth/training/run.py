@@ -125,7 +125,7 @@ def _prepare(recipe: Recipe, run: Path, tokenizer: Tokenizer | None, world: Worl
     found = prepare(recipe.data, folder, seed, tokenizer=tokenizer) if world.is_main else None
     expected = world.broadcast(None if found is None else found.fingerprint)
     if not folder.is_dir():
-        raise UserError(f"this machine does not see {run}: give a folder on a disk that all machines share")
+        raise UserError(f"this machine cannot find {run}: give a folder on a disk that all machines share")
     found = found or prepare(recipe.data, folder, seed, tokenizer=tokenizer, verify=False)
     differs = world.all_reduce(  # so that all processes stop, and none waits for the others
         [float(rank == world.rank and found.fingerprint != expected) for rank in range(world.size)]

@@ -204,7 +204,7 @@ class Trainer:
             self._warned = True
             self._write("plateau", step, nll=nll, entropy=entropy)
             log.warning(
-                "warning: at step %s the loss of %.2f nats is still what the frequencies of the outputs give: %.2f",
+                "warning: at step %s the loss, %.2f nats, is no better than guessing by subword frequency, %.2f",
                 *(f"{step:,}", nll, entropy),
             )
 
@@ -260,7 +260,7 @@ class Trainer:
         state = ckpt.read_state(self.run, step)
         if state is None:
             if step:
-                raise UserError(f"this machine does not see step {step:,} in {self.run}: is that a disk all share?")
+                raise UserError(f"this machine cannot find step {step:,} in {self.run}: is that a disk all share?")
             return
         if state.data != self.state.data:
             raise UserError(

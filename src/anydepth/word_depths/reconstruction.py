@@ -46,7 +46,7 @@ MASKED_TOKENS = 2_000_000  # of all masked texts that are held in memory
 TEXT = "text.txt"
 SEED = 1
 FEWEST = 20  # texts
-VALIDATIONS = 10  # in the training of the model that fills in
+VALIDATIONS = 10  # in the training of the masked language model
 STILL_FALLING = 0.02  # of the loss, in the last two tenths of the training: then it has not converged
 
 
@@ -54,7 +54,7 @@ STILL_FALLING = 0.02  # of the loss, in the last two tenths of the training: the
 class ReconstructionConfig:
     """How to make the table."""
 
-    encoder: Path | None  # to start from, or one that fills in already; None: from scratch
+    encoder: Path | None  # to start from, or one that predicts masked words already; None: from scratch
     layers: int | None
     steps: int
     learning_rate: float
@@ -117,7 +117,7 @@ def _load_filler(settings: ReconstructionConfig) -> artifact.LoadedModel | None:
     exits = {SubNetwork.prefix(depth, 0) for depth in range(1, there.model.config.encoder_layers + 1)}
     if there.tokenizer.symbol_id(MASK) is None or not exits <= {entry.subnetwork for entry in there.menu}:
         return None
-    log.info(f"{settings.encoder} fills in from every layer: it is used as it is")
+    log.info(f"{settings.encoder} predicts masked words from every layer: it is used as it is")
     return there
 
 
@@ -141,7 +141,7 @@ def _has_converged(work: Path, steps: int) -> bool:
         return True
     fell = f"from {before:.2f} to {last:.2f} nats at the end" if len(losses) > 1 else "in too few updates to tell"
     log.warning(
-        "warning: the model that fills in has not converged: its loss fell %s; train it longer than %s updates",
+        "warning: the masked language model has not converged: its loss fell %s; train it longer than %s updates",
         fell,
         f"{steps:,}",
     )
