@@ -5,11 +5,12 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from anydepth.config import ModelConfig
+from anydepth.config.section import Special, Unseen
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.depth import DepthMenu
 from anydepth.errors import UserError
@@ -29,9 +30,6 @@ ENCODER_OPTIONS = (
 )  # fmt: skip
 WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
 FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
-# as in word_depths/table.py, which takes longer to import
-Special = Literal["deepest", "mean", "shallowest"]
-Unseen = Literal["deepest", "frequency", "subword"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from anydepth.config.section import ConfigSection
+from anydepth.config.section import ConfigSection, Special, Unseen
 
 Positive = Annotated[float, Field(gt=0)]
 LayerCount = Annotated[int, Field(ge=1)]
@@ -189,12 +189,12 @@ class WordDepthsConfig(ConfigSection):
     lambda_: float | None = Field(
         None, alias="lambda", ge=0, description="of a reconstruction file; empty: the one it was made with"
     )
-    special: Literal["deepest", "mean", "shallowest"] = Field(
+    special: Special = Field(
         "deepest",
         description="the depth of what is no word, such as the end of a text: that of its deepest word, the mean over "
         "its words, or 1",
     )
-    unseen: Literal["deepest", "frequency", "subword"] = Field(
+    unseen: Unseen = Field(
         "frequency",
         description="the depth of a word that is not in the table: that of the deepest words; frequency: the mean over "
         "words that occur once in the table's text; subword: the mean over known words that share its subwords",

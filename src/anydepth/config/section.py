@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Special = Literal["deepest", "mean", "shallowest"]  # word depths: that of what is no word
+Unseen = Literal["deepest", "frequency", "subword"]  # and of words that the table has not
 
 
 class ConfigSection(BaseModel):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack, get_args, overload
 
 from anydepth.artifact.model import LoadedModel, load_model
+from anydepth.config.section import Special, Unseen
 from anydepth.data.words import split_words, word_spans, words_of_pieces
 from anydepth.depth import SubNetwork
 from anydepth.engines.auto import make_classifier_engine
@@ -26,7 +27,7 @@ from anydepth.infer.text_model import (
 )
 from anydepth.selectors import Selector
 from anydepth.selectors.budget import BudgetSelector, parse_budget
-from anydepth.word_depths.table import Special, TokenDepths, Unseen, WordDepths
+from anydepth.word_depths.table import TokenDepths, WordDepths
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from anydepth.config.section import Finite
+from anydepth.config.section import Finite, Special, Unseen
 from anydepth.data.cleaning import digest
 from anydepth.data.tokenizer import Tokenizer
 from anydepth.data.words import words_of_pieces
@@ -38,8 +38,6 @@ ADVICE = "make it again with `anydepth word-depths`"
 TableKind = Literal["mi", "reconstruction"]
 Floats = NDArray[np.float64]
 Depths = NDArray[np.int64]
-Special = Literal["deepest", "mean", "shallowest"]
-Unseen = Literal["deepest", "frequency", "subword"]
 
 
 def text_key(words: Sequence[str]) -> str:
