@@ -147,7 +147,7 @@ def assert_close(found: tuple[np.ndarray, ...], weight: torch.Tensor, bias: torc
 
 
 def test_positions_and_tables_are_those_of_pytorch(tmp_path):
-    """The core adds what is here to the embeddings: the first token type is in it. Sines and cosines alone it computes."""
+    """The core adds what is here to the embeddings: the first token type is in it. Mere sinusoids are not stored."""
     for more in ({}, {"token_types": 2}, BERT):
         options = {"share_embeddings": "none", **more}
         model = random_model(50, **options)
