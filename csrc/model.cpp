@@ -38,6 +38,36 @@ PackedMatrix read_matrix(SectionReader& from, int outputs, int inputs) {
 
 }  // namespace
 
+// As sinusoids() of tensors.py: products in single precision, functions in double precision, rounded to single.
+Sinusoids::Sinusoids(int positions, int width)
+    : width_(width), rates_(width / 2), blocks_((size_t(positions) + BLOCK - 1) / BLOCK) {
+  const float step = static_cast<float>(-std::log(10000.0) / width);
+  for (size_t i = 0; i < rates_.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) * step;
+    rates_[i] = static_cast<float>(std::exp(double(exponent)));
+  }
+}
+
+const float* Sinusoids::row(int position) const {
+  const float* rows = blocks_[position / BLOCK].rows.load(std::memory_order_acquire);
+  if (rows == nullptr) rows = compute(position / BLOCK);
+  return rows + size_t(position % BLOCK) * padded(width_);
+}
+
+const float* Sinusoids::compute(int block) const {
+  const size_t stride = padded(width_);
+  auto rows = std::make_unique<float[]>(BLOCK * stride);
+  for (int r = 0; r < BLOCK; ++r)
+    for (size_t i = 0; i < rates_.size(); ++i) {
+      const float angle = static_cast<float>(block * BLOCK + r) * rates_[i];
+      rows[r * stride + 2 * i] = static_cast<float>(std::sin(double(angle)));
+      rows[r * stride + 2 * i + 1] = static_cast<float>(std::cos(double(angle)));
+    }
+  const float* found = nullptr;  // what another thread has computed meanwhile
+  if (blocks_[block].rows.compare_exchange_strong(found, rows.get(), std::memory_order_acq_rel)) found = rows.release();
+  return found;
+}
+
 std::unique_ptr<Model> Model::growing(const Kernels* kernels) {
   auto model = std::make_unique<Model>();
   model->kernels = kernels;
@@ -122,6 +152,10 @@ void Model::configure(Header header) {
   ffn = integer("ffn", 8, MOST_FFN);
   vocabulary = integer("vocabulary", 5, MOST_TOKENS);
   positions = integer("positions", 1, MOST_POSITIONS);
+  if (const Json* computed = core.find("sinusoidal"); computed != nullptr && computed->boolean()) {
+    if (width % 2) throw Error("sinusoidal positions need an even width");
+    sinusoids_ = std::make_unique<Sinusoids>(positions, width);
+  }
   norm = choice<NormPosition>(core.at("norm"), {"layer", "post", "none"});
   activation = choice<Activation>(core.at("activation"), {"relu", "gelu", "gelu-tanh"});
   residual_ = choice<Residual>(core.at("residual"), {"plain", "rezero", "dlcl"});
@@ -194,7 +228,7 @@ void Model::finish() {
 void Model::attach_embeddings(SectionReader& from) {
   if (!(shared_target_ && tied_output_)) source = read_table(from);
   target = shared_target_ ? source : tied_output_ ? EmbeddingTable() : read_table(from);
-  position_embeddings = from.floats(checked_mul(positions, padded(width)));
+  if (!sinusoids_) position_embeddings_ = from.floats(checked_mul(positions, padded(width)));
   if (norm == NormPosition::post) embedding_norm = read_norm(from);
   attach_stack(encoder, from);
   if (classes == 0) attach_stack(decoder, from);

@@ -46,6 +46,26 @@ struct EmbeddingTable {
   const uint16_t* rows = nullptr;
 };
 
+// Position embeddings that a file need not store: sine in the even features, cosine in the odd ones. Most sentences are
+// short: a block of positions is computed when the first of them is asked for. Threads may ask at once.
+class Sinusoids {
+ public:
+  Sinusoids(int positions, int width);
+  const float* row(int position) const;
+
+ private:
+  static constexpr int BLOCK = 16;
+  struct Block {
+    ~Block() { delete[] rows.load(std::memory_order_relaxed); }
+    std::atomic<const float*> rows{nullptr};  // [BLOCK, padded(width)]
+  };
+  const float* compute(int block) const;
+
+  int width_;
+  std::vector<float> rates_;  // of each pair of features
+  mutable std::vector<Block> blocks_;
+};
+
 // Something of a file that has not arrived.
 struct NotYet : Error {
   using Error::Error;
@@ -65,8 +85,7 @@ struct Model {
   Activation activation = Activation::relu;
   float epsilon = 1e-5f, embedding_scale = 1.0f;
   EmbeddingTable source, target;
-  const float* position_embeddings = nullptr;  // [positions, padded(width)]
-  int positions = 0;                           // at most, of a sentence
+  int positions = 0;  // at most, of a sentence
   Norm embedding_norm;
   Stack encoder, decoder;
   PackedMatrix output;
@@ -100,6 +119,9 @@ struct Model {
   uint64_t memory() const { return memory_.load(std::memory_order_relaxed); }  // bytes of all sections
 
   void embedding(const EmbeddingTable& table, int token, float* row) const;
+  const float* position_embedding(int position) const {
+    return sinusoids_ ? sinusoids_->row(position) : position_embeddings_ + size_t(position) * padded(width);
+  }
   void output_row(int token, float* row) const;  // in 16 bits, not only the 8 that products are computed with
 
   const Json& about() const { return about_; }  // the header
@@ -128,6 +150,8 @@ struct Model {
   Header header_;
   Json about_;
   bool shared_target_ = true, tied_output_ = true, halting_ = false;
+  const float* position_embeddings_ = nullptr;  // [positions, padded(width)], unless they are computed
+  std::unique_ptr<const Sinusoids> sinusoids_;
   enum class Residual { plain, rezero, dense } residual_ = Residual::plain;
   const uint8_t* tokenizer_ = nullptr;
   size_t tokenizer_size_ = 0;

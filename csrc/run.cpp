@@ -72,7 +72,7 @@ Runner::Runner(const Model& model, const SubNetwork& sub, const StopConditions& 
 
 void Runner::embed(const EmbeddingTable& table, int token, int position, float* x) const {
   model_.embedding(table, token, x);
-  const float* position_embedding = model_.position_embeddings + size_t(position) * width_;
+  const float* position_embedding = model_.position_embedding(position);
   for (int i = 0; i < model_.width; ++i) x[i] = x[i] * model_.embedding_scale + position_embedding[i];
   std::fill(x + model_.width, x + width_, 0.0f);
   const Norm& norm = model_.embedding_norm;

@@ -67,7 +67,6 @@ struct Tokenizer::Parts {
 
   void add(const Piece& piece, std::string_view unknown_surface) {
     const auto id = static_cast<int32_t>(surfaces.size());
-    Surface surface{texts.size(), 0, piece.type, piece.text.substr(0, SPACE.size()) == SPACE};
     if (piece.type == Type::normal) lowest = std::min(lowest, piece.score);
     if (piece.type == Type::unknown) {
       if (unknown_id >= 0) fail("has two unknown pieces");
@@ -85,8 +84,7 @@ struct Tokenizer::Parts {
         i += space ? SPACE.size() : 1;
       }
     }
-    surface.length = texts.size() - surface.begin;
-    surfaces.push_back(surface);
+    surfaces.push_back({static_cast<uint32_t>(texts.size()), piece.type, piece.text.substr(0, SPACE.size()) == SPACE});
   }
 
   // Ids of the pieces of a normalised text, last first.
@@ -224,7 +222,7 @@ struct Tokenizer::Parts {
   }
 
   struct Surface {
-    size_t begin, length;  // in texts
+    uint32_t end;  // in texts; it begins where the one before it ends
     Type type;
     bool starts_with_space;  // U+2581
   };
@@ -267,7 +265,8 @@ std::string Tokenizer::decode(const int32_t* ids, size_t count) const {
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] < 0 || ids[i] >= size()) continue;
     const Parts::Surface& surface = parts.surfaces[static_cast<size_t>(ids[i])];
-    std::string_view own = std::string_view(parts.texts).substr(surface.begin, surface.length);
+    const uint32_t begin = ids[i] > 0 ? parts.surfaces[static_cast<size_t>(ids[i]) - 1].end : 0;
+    std::string_view own = std::string_view(parts.texts).substr(begin, surface.end - begin);
     if (surface.type == Type::byte) {
       bytes += own;
       continue;

@@ -162,6 +162,7 @@ inline ModelFile read_file(std::string_view data) {
     if (message.field == 5) read_normaliser(Message(message.bytes()), file.denormaliser);
   }
   if (file.pieces.empty()) fail("has no pieces");
+  if (file.unknown_surface.size() > LONGEST_PIECE) fail("has a text for what is unknown that is too long");
   if (file.type == ModelType::unigram) {
     for (Piece& piece : file.pieces)
       if (piece.type == Type::user_defined)

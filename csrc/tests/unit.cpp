@@ -285,6 +285,25 @@ void test_attention(const Kernels& fast) {
     }
 }
 
+// Rows of several blocks, whoever asks first; what is beyond the width is zero.
+void test_sinusoids() {
+  constexpr int POSITIONS = 100, WIDTH = 40;
+  const Sinusoids sinusoids(POSITIONS, WIDTH);
+  Team team(5);
+  std::vector<const float*> first(5);
+  team.run([&](int part) { first[part] = sinusoids.row(POSITIONS - 1); });
+  EXPECT(std::all_of(first.begin(), first.end(), [&](const float* one) { return one == first[0]; }));
+  for (int p = 0; p < POSITIONS; ++p) {
+    const float* row = sinusoids.row(p);
+    EXPECT(row[0] == static_cast<float>(std::sin(double(p))) && row[1] == static_cast<float>(std::cos(double(p))));
+    for (int i = 0; i < WIDTH / 2; ++i) {
+      const double angle = p * std::pow(10000.0, -2.0 * i / WIDTH);
+      EXPECT(std::fabs(row[2 * i] - std::sin(angle)) < 3e-5 && std::fabs(row[2 * i + 1] - std::cos(angle)) < 3e-5);
+    }
+    EXPECT(std::all_of(row + WIDTH, row + padded(WIDTH), [](float one) { return one == 0.0f; }));
+  }
+}
+
 // Each part runs once and is done when `run` returns, whether the others are awake or asleep.
 void test_team() {
   for (const int size : {1, 2, 5}) {
@@ -601,6 +620,7 @@ int main(int count, char** arguments) {
   test_utf8();
   test_wrong_arguments();
   test_team();
+  test_sinusoids();
   test_kernels();
   if (count > 1) test_model(arguments[1]);
   for (int i = 1; i < count; ++i) (classifies(arguments[i]) ? test_classifier : test_stopping_in_a_long_text)(arguments[i]);

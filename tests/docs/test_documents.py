@@ -34,6 +34,7 @@ CLI = typer.main.get_command(build_app())
 LANGUAGES = {"", "bash", "console", "python", "text", "yaml"}
 RUN = {"bash", "python"}
 OTHER_OPTIONS = {
+    "--arms",
     "--check",
     "--help",
     "--install-completion",

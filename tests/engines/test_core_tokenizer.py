@@ -336,8 +336,12 @@ def test_models_are_refused_with_a_reason(driver, tmp_path):
     def break_map(proto: Any) -> None:
         proto.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\xffabc"
 
+    def lengthen_unknown(proto: Any) -> None:
+        proto.trainer_spec.unk_surface = "?" * 8000
+
     for damaged, reason in (
         (b"", "has no pieces"),
+        (edit(model, lengthen_unknown), "has a text for what is unknown that is too long"),
         (b"{}", "is damaged, or is not a SentencePiece model"),
         (model[: len(model) // 2], "is damaged, or is not a SentencePiece model"),
         (edit(model, change_type), "is neither unigram nor BPE"),

@@ -7,18 +7,30 @@ import struct
 import threading
 import zlib
 
+import numpy as np
 import pytest
 from conftest import toy_pairs
 from random_models import random_translator
 
 import anydepth
-from anydepth.artifact.model_file import ENTRY, LINE, PREAMBLE, FileSection, Kind, ModelFile, build_model_file
+from anydepth.artifact.model_file import (
+    ENTRY,
+    LINE,
+    PREAMBLE,
+    SINUSOIDAL,
+    VERSION,
+    FileSection,
+    Kind,
+    ModelFile,
+    build_model_file,
+)
 from anydepth.depth import SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.core import NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.errors import UserError
 from anydepth.infer.translator import on_engine
+from anydepth.tensors import sinusoids
 
 OPTIONS = SearchOptions()
 
@@ -57,12 +69,17 @@ def patched(data: bytes, place: int, layout: str, value: float) -> bytes:
 
 def with_core(data: bytes, **changes: object) -> bytes:
     """With other values in the header."""
+    core, sections = taken_apart(data)
+    return build_model_file({"core": core | changes}, sections, SINUSOIDAL)
+
+
+def taken_apart(data: bytes) -> tuple[dict[str, object], list[FileSection]]:
     length, count = struct.unpack_from("<Q", data, 16)[0], struct.unpack_from("<I", data, 32)[0]
     header = json.loads(data[PREAMBLE.size + ENTRY.size * count : length])
     entries = [ENTRY.unpack_from(data, PREAMBLE.size + ENTRY.size * i) for i in range(count)]
     sections = [FileSection(kind, index, data[offset : offset + size]) for kind, index, offset, size, _ in entries]
-    assert build_model_file(header, sections) == data
-    return build_model_file({"core": header["core"] | changes}, sections)
+    assert build_model_file(header, sections, SINUSOIDAL) == data
+    return header["core"], sections
 
 
 def section(data: bytes, kind: Kind, index: int = 0) -> tuple[int, int]:
@@ -97,6 +114,24 @@ def test_a_mapped_file_runs_as_its_bytes(toy, data, tmp_path):
         assert NativeModel(path).search(sub, batch, OPTIONS) == NativeModel(data).search(sub, batch, OPTIONS)
 
 
+def test_positions_that_the_core_computes_are_those_that_earlier_files_store(data):
+    """A file of format 3, with the table at the beginning of the embeddings, runs as before and to the same bits."""
+    core, sections = taken_apart(data)
+    assert core.pop("sinusoidal")
+    assert struct.unpack_from("<I", data, 8) == (SINUSOIDAL,)
+    table = sinusoids(core["positions"], core["width"]).tobytes()
+    assert len(table) % LINE == 0
+    first = FileSection(Kind.EMBEDDINGS, 0, table + sections[0].data)
+    earlier, now = build_model_file({"core": core}, [first, *sections[1:]], VERSION), NativeModel(data)
+    assert len(earlier) > len(data)
+    source, target = [*(4 + i % 20 for i in range(38)), 3], [2, *(4 + i % 7 for i in range(39))]  # nearly all positions
+    for sub in (SubNetwork.prefix(1, 1), SubNetwork.prefix(3, 2)):
+        expected, found = (
+            model.logits(sub, source, target, core["vocabulary"], 7) for model in (NativeModel(earlier), now)
+        )
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -120,6 +155,9 @@ def test_a_mapped_file_runs_as_its_bytes(toy, data, tmp_path):
         (lambda data: with_core(data, width=128), "shorter than its header says"),
         (lambda data: with_core(data, width=7), "out of range"),
         (lambda data: with_core(data, heads=3), "multiple of the heads"),
+        (lambda data: with_core(data, width=9, heads=3), "an even width"),
+        (lambda data: with_core(data, sinusoidal=False), "shorter than its header says"),
+        (lambda data: with_core(data, sinusoidal=1), "wrong type"),
         (lambda data: with_core(data, norm_epsilon=0), "not positive"),
         (lambda data: with_core(data, norm="batch"), "does not have: batch"),
         (lambda data: with_core(data, encoder=[0, 2, 1]), "out of range"),

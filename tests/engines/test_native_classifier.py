@@ -329,9 +329,10 @@ def test_what_is_wrong_with_a_file_is_refused(data, tmp_path, changes, reason):
 
 def test_the_file_says_that_it_is_of_a_later_version(data, static_run):
     assert struct.unpack_from("<I", data, 8)[0] == 4
+    assert struct.unpack_from("<I", packed(random_classifier(**KINDS["plain"])), 8)[0] == 5  # sinusoidal positions
     assert NativeModel(data).classes == CLASSES
     changed = bytearray(data)
-    struct.pack_into("<I", changed, 8, 5)
+    struct.pack_into("<I", changed, 8, 6)
     with pytest.raises(UserError, match="another version of anydepth"):
         NativeModel(bytes(changed))
 

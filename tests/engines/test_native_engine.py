@@ -170,11 +170,11 @@ def test_a_trained_model_finds_the_same_with_scores(toy, beam):
     for depth in toy.menu.names:
         expected, found = (one.hypotheses(texts, depth=depth, beam=beam, nbest=beam) for one in (toy, native))
         same = [one[0].tokens == other[0].tokens for one, other in zip(expected, found, strict=True)]
-        assert sum(same) >= len(texts) - 1, depth
-        for one, other, alike in zip(expected, found, same, strict=True):
+        assert sum(same) >= 0.9 * len(texts), depth
+        for one, other in zip(expected, found, strict=True):
             assert len(one) == len(other)
             assert [h.score for h in other] == sorted((h.score for h in other), reverse=True)
-            assert not alike or math.isclose(one[0].score, other[0].score, abs_tol=0.2)
+            assert math.isclose(one[0].score, other[0].score, abs_tol=0.2)  # what differs is as good
 
 
 def test_beam_search_is_that_of_torch_on_the_same_numbers(toy):

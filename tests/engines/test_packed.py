@@ -15,10 +15,10 @@ from without_imports import run_without_torch, without
 import anydepth
 from anydepth.artifact import bundled_model, saving
 from anydepth.artifact import model as artifact
-from anydepth.artifact.model_file import ModelFile
+from anydepth.artifact.model_file import SINUSOIDAL, VERSION, FileSection, ModelFile, build_model_file
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.core import NativeModel
-from anydepth.engines.packed import NAME
+from anydepth.engines.packed import NAME, PACKING
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
@@ -88,6 +88,17 @@ def test_a_damaged_one_is_made_again(folder, damage):
     expected = anydepth.load(folder, engine="native").translate(TEXTS)
     data = (folder / NAME).read_bytes()
     (folder / NAME).write_bytes(damage(data))
+    assert anydepth.load(folder, engine="native").translate(TEXTS) == expected
+    assert (folder / NAME).read_bytes() == data
+
+
+@pytest.mark.parametrize(("version", "packing"), [(SINUSOIDAL, PACKING - 1), (VERSION - 1, PACKING)])
+def test_one_of_an_earlier_version_is_made_again(folder, version, packing):
+    expected = anydepth.load(folder, engine="native").translate(TEXTS)
+    made, data = ModelFile.open(folder / NAME), (folder / NAME).read_bytes()
+    sections = [FileSection(place.kind, place.index, made.read_place(place)) for place in made.places]
+    header = made.header | {"made_of": made.header["made_of"] | {"packing": packing}}
+    (folder / NAME).write_bytes(build_model_file(header, sections, version))
     assert anydepth.load(folder, engine="native").translate(TEXTS) == expected
     assert (folder / NAME).read_bytes() == data
 

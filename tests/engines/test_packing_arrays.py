@@ -147,8 +147,9 @@ def assert_close(found: tuple[np.ndarray, ...], weight: torch.Tensor, bias: torc
 
 
 def test_positions_and_tables_are_those_of_pytorch(tmp_path):
-    """The core adds what is here to the embeddings: the first token type is in it."""
-    for options in ({"share_embeddings": "none"}, {"share_embeddings": "none", **BERT}):
+    """The core adds what is here to the embeddings: the first token type is in it. Mere sinusoids are not stored."""
+    for more in ({}, {"token_types": 2}, BERT):
+        options = {"share_embeddings": "none", **more}
         model = random_model(50, **options)
         (tmp_path / "file").write_bytes(packed(model))
         section = Section(ModelFile.open(tmp_path / "file"), Kind.EMBEDDINGS)
@@ -156,10 +157,14 @@ def test_positions_and_tables_are_those_of_pytorch(tmp_path):
             half = table.weight.detach().numpy().astype(np.float16)
             np.testing.assert_array_equal(section.take(np.float16, 50, 40), half)
         learned = model.positions is not None
-        expected = (model.positions.weight + model.types.weight[0] if learned else model.positions_pd).detach().numpy()
-        rows = section.take(np.float32, len(expected), 48)
-        np.testing.assert_array_equal(rows[:, :40], expected)
-        assert not rows[:, 40:].any()
+        if more:
+            positions = model.positions.weight if learned else model.positions_pd
+            expected = (positions + model.types.weight[0]).detach().numpy()
+            rows = section.take(np.float32, len(expected), 48)
+            np.testing.assert_array_equal(rows[:, :40], expected)
+            assert not rows[:, 40:].any()
+        if model.config.norm == "layer":  # what comes next
+            np.testing.assert_array_equal(section.vector(40), model.encoder.norm.weight.detach().numpy())
 
 
 def test_weights_in_memory_are_taken_where_there_are_any(tmp_path):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from anydepth.artifact.arrays import Floats32, ModelArrays
 from anydepth.artifact.folder import first_positions
-from anydepth.artifact.model_file import CLASSIFIES, LINE, VERSION, FileSection, Kind, build_model_file
+from anydepth.artifact.model_file import CLASSIFIES, LINE, SINUSOIDAL, VERSION, FileSection, Kind, build_model_file
+from anydepth.config import ModelConfig
 from anydepth.engines.base import check_native
 from anydepth.tensors import sinusoids
 
@@ -55,7 +56,7 @@ def assemble(
     texts = ((Kind.TOKENIZER, tokenizer), (Kind.WORD_DEPTHS, word_depths))
     before = [FileSection(kind, 0, data) for kind, data in texts if data is not None]
     pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
-    version = CLASSIFIES if core.get("classes") else VERSION
+    version = SINUSOIDAL if core.get("sinusoidal") else CLASSIFIES if core.get("classes") else VERSION
     return build_model_file({"core": {**core, "pairs": pairs}, **(header or {})}, [*before, *weights], version)
 
 
@@ -87,6 +88,7 @@ def _core(weights: ModelArrays) -> dict[str, Any]:
         "ffn": config.ffn,
         "vocabulary": weights.vocabulary,
         "positions": config.max_length if learned else config.max_length + 1,
+        **({"sinusoidal": True} if _computes_positions(config) else {}),
         "max_length": config.max_length,
         "norm": config.norm,
         "norm_epsilon": config.norm_epsilon,
@@ -107,6 +109,11 @@ def _is_tied(weights: ModelArrays) -> bool:
     return not weights.classes and weights.config.share_embeddings != "none"
 
 
+def _computes_positions(config: ModelConfig) -> bool:
+    """Whether the core computes them. With token types, the first of these is part of the table."""
+    return config.positions == "sinusoidal" and not config.token_types
+
+
 def _embeddings(weights: ModelArrays) -> Iterator[Array]:
     """Tables that are the output matrix are not stored twice."""
     config = weights.config
@@ -114,13 +121,12 @@ def _embeddings(weights: ModelArrays) -> Iterator[Array]:
         yield _half(weights["source_embedding.weight"])
     if not _is_tied(weights):
         yield _half(weights["target_embedding.weight"])
-    if config.positions == "learned":
-        positions = weights["positions.weight"]
-    else:
-        positions = sinusoids(config.max_length + 1, config.width)
-    if config.token_types:
-        positions = positions + weights["types.weight"][0]
-    yield _padded(positions, TILE)
+    if not _computes_positions(config):
+        learned = config.positions == "learned"
+        positions = weights["positions.weight"] if learned else sinusoids(config.max_length + 1, config.width)
+        if config.token_types:
+            positions = positions + weights["types.weight"][0]
+        yield _padded(positions, TILE)
     if config.norm == "post":
         yield from _norm(weights, "embedding_norm")
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}

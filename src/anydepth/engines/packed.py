@@ -21,7 +21,7 @@ from anydepth.files import file_sha256, write_atomically
 
 log = logging.getLogger(__name__)
 NAME, SHORTLIST = "packed.anydepth", "shortlist.safetensors"
-PACKING = 5  # a higher number where the same weights are packed to other bytes, or the header has something new
+PACKING = 6  # a higher number where the same weights are packed to other bytes, or the header has something new
 
 
 def native_model(loaded: LoadedModel) -> NativeModel:
