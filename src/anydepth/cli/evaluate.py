@@ -81,7 +81,7 @@ def evaluate(
     engine: Annotated[
         str,
         typer.Option(
-            help="Inference engine: torch (float32) or native (int8).",
+            help="Inference engine: torch (float32) or native (int8, the default of classify and serve).",
             autocompletion=lambda: ["torch", "native"],
         ),
     ] = "torch",
