@@ -182,7 +182,7 @@ def test_options_are_checked(toy_run):
     translator = anydepth.load(toy_run, engine="torch")
     with pytest.raises(UserError, match="nbest is 3 but the beam is 2"):
         translator.hypotheses(["le chat."], beam=2, nbest=3)
-    with pytest.raises(UserError, match=r"write \[text\]"):
+    with pytest.raises(UserError, match=r"give a list of texts"):
         translator.hypotheses("le chat.")
     with pytest.raises(UserError, match=r"line 2 has [\d,]+ subwords, the limit is 63"):
         translator.translate(["le chat.", "chat " * 700])
