@@ -149,7 +149,7 @@ def test_what_has_no_effect_is_refused(runs):
     for model, options, words in (
         (plain, {"scale": 2.0}, "all words run all layers"),
         (halting, {"scale": 2.0, "depth": "3-0"}, "all words run all layers"),
-        (halting, {"lambda_": 0.1}, "has no lambda"),
+        (halting, {"lambda_": 0.1}, "and no lambda"),
         (by_word, {"lambda_": 0.1}, "have no lambda"),
         (by_word, {"scale": -1.0}, "cannot be scaled by"),
         (halting, {"scale": 0.0}, "cannot be scaled by"),
