@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anydepth.evaluate.training_run import FINISHED, TrainingRun, read_log
 from anydepth.files import write_atomically
+from anydepth.training.run_log import FINISHED, TrainingRun, read_log
 
 LAST = 0.25  # of the updates
 MOST_FALL = 0.02  # of the validation loss: an arm that still falls faster has not reached a plateau

@@ -2,12 +2,12 @@ import io
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from balanced_page import BalancedPage
 from constructed_sweeps import SOURCES, make_result, measurement, single, with_holes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
@@ -23,34 +23,6 @@ from anydepth.evaluate.render import to_html, to_terminal
 from anydepth.evaluate.render import write_report as write
 from anydepth.evaluate.sweep import ModelSweep, SweepResult
 from anydepth.evaluate.sweep_report import barely_worse_trade, fastest_trade, sweep_report
-
-VOID = {"meta", "img", "br", "link"}
-
-
-class BalancedPage(HTMLParser):
-    """Fails on a tag that closes what is not open; collects text, tags and attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.text = ""
-        self.attributes: list[tuple[str, str | None]] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def big_grid(label: str) -> ModelSweep:

@@ -14,12 +14,12 @@ from made_checkpoints import make_checkpoint
 import anydepth
 from anydepth.data.corpus import read_labelled
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import read_log
 from anydepth.files import file_sha256
 from anydepth.infer.classifier import Classifier
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.training.base_models import StartModel
+from anydepth.training.run_log import read_log
 from anydepth.word_depths.table import WordDepths
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from conftest import anydepth, run_recipe
 
 from anydepth.config import ModelConfig
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.training.checkpoint import saved_steps
 from anydepth.training.logging import GradientNorms, divergence_error, layer_norms
+from anydepth.training.run_log import read_log
 
 inf = math.inf
 

@@ -8,8 +8,8 @@ from conftest import load_weights, run_recipe, save_changed, toy_pairs
 
 import anydepth
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import read_log
 from anydepth.training.checkpoint import average_checkpoints
+from anydepth.training.run_log import read_log
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from conftest import load_weights, made_once, run_recipe, toy_pairs
 from safetensors.torch import load_file
 
 import anydepth
-from anydepth.evaluate.training_run import read_log
 from anydepth.objectives.gates import mean_gate
 from anydepth.training.checkpoint import load_tensors
+from anydepth.training.run_log import read_log
 
 pytestmark = pytest.mark.slow
 

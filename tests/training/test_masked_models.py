@@ -13,7 +13,7 @@ from anydepth.artifact.model import load_model
 from anydepth.config.reading import read_recipe
 from anydepth.errors import UserError
 from anydepth.evaluate.perplexity import to_perplexity
-from anydepth.evaluate.training_run import read_log
+from anydepth.training.run_log import read_log
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 from conftest import run_recipe
 
 from anydepth.data.shards import PairStore, StoreWriter
-from anydepth.evaluate.training_run import read_log
 from anydepth.training.plateau import find_plateau, is_on_plateau, plateau_advice, unigram_entropy
+from anydepth.training.run_log import read_log
 
 STUCK = ["model.norm=post", "model.decoder_layers=8", "objective={name: vanilla}", "train.rate=0.2", "train.warmup=0"]
 SHORT = ["train.steps=120", "train.valid_every=120", "train.checkpoint_every=60", "train.valid_sentences=5"]

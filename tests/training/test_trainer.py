@@ -17,11 +17,11 @@ from anydepth.config.reading import read_recipe
 from anydepth.data import Batch, BatchStream, prepare
 from anydepth.data.batching import make_batch
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import read_log
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
 from anydepth.training import logging as training_logging
 from anydepth.training.checkpoint import average_checkpoints, load_tensors, saved_steps
+from anydepth.training.run_log import read_log
 
 SHORT = ["train.steps=12", "train.checkpoint_every=4", "train.valid_every=6", "train.log_every=3"]
 

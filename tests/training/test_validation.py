@@ -7,7 +7,7 @@ import anydepth
 from anydepth.data import Batch
 from anydepth.depth import DepthMenu, MenuEntry, SubNetwork
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import read_log
+from anydepth.training.run_log import read_log
 from anydepth.training.validation import TranslationValidator, ValidationSet
 
 MIXED = MenuEntry("hard", SubNetwork((0,), (0,))), MenuEntry("soft", SubNetwork.prefix(2, 2))

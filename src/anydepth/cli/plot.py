@@ -27,8 +27,8 @@ def plot(
     """Plot training curves: gradients of each layer, gates, losses. Several runs are plotted side by side."""
     from anydepth.evaluate.figures import SERIES
     from anydepth.evaluate.render import write_report
-    from anydepth.evaluate.training_report import MARK, STALE, training_report
-    from anydepth.evaluate.training_run import read_run
+    from anydepth.training.report import MARK, STALE, training_report
+    from anydepth.training.run_log import read_run
 
     for argument in runs:
         if "=" not in argument and not os.path.exists(argument):

@@ -1,5 +1,4 @@
-"""Training: from a recipe to a finished model, with exact resume, on one process or many."""
+"""Training: from a recipe to a finished model, with exact resume, on one process or many.
 
-from anydepth.training.trainer import Trainer
-
-__all__ = ["Trainer"]
+Nothing is imported here: reading the log of a run needs no PyTorch.
+"""

@@ -16,13 +16,13 @@ from tensorboardX import SummaryWriter
 from torch import nn
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import LOG, read_step
 from anydepth.files import write_atomically
 from anydepth.model.stack import Stack
 from anydepth.objectives.base import Loss
 from anydepth.progress import progress_console
 from anydepth.training.distributed import SINGLE, World
 from anydepth.training.optim import gradient_norm
+from anydepth.training.run_log import LOG, read_step
 
 log = logging.getLogger(__name__)
 RECENT = 5  # spans between log records, from which the remaining time is estimated

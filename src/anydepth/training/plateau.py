@@ -14,7 +14,7 @@ import numpy as np
 from anydepth.config.data import Task
 from anydepth.data import Tokenizer
 from anydepth.data.shards import PairStore
-from anydepth.evaluate.training_run import read_log
+from anydepth.training.run_log import read_log
 
 NEAR = 0.95  # of the entropy: above it, next to nothing was learned from the context
 LEAST_UPDATES = 100  # before that nothing can be said

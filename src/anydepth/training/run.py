@@ -16,7 +16,6 @@ from anydepth.config import Recipe
 from anydepth.config.reading import check_same_recipe, check_sections
 from anydepth.data import Prepared, Tokenizer, prepare
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import FINISHED
 from anydepth.files import only_process, write_atomically
 from anydepth.model import Transformer
 from anydepth.objectives import TranslationObjective, make_distillation
@@ -34,6 +33,7 @@ from anydepth.training.build import (
 from anydepth.training.distributed import World, init_distributed
 from anydepth.training.optim import check_precision
 from anydepth.training.plateau import Plateau, find_plateau, plateau_advice, unigram_entropy
+from anydepth.training.run_log import FINISHED
 from anydepth.training.trainer import Trainer, TrainingData
 
 log = logging.getLogger(__name__)

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from balanced_page import BalancedPage
 from constructed_logs import gated, latent_run, norms, static_run, train_record
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
-from test_sweep_report import BalancedPage
 
 from anydepth.errors import UserError
-from anydepth.evaluate import training_figures
 from anydepth.evaluate.figures import SOFT, draw, shortened
 from anydepth.evaluate.render import to_html, write_report
 from anydepth.evaluate.report import Figure
-from anydepth.evaluate.training_figures import layer_ticks, log_scale, log_ticks
-from anydepth.evaluate.training_report import STALE, training_report
-from anydepth.evaluate.training_run import TrainingRun
+from anydepth.training import figures as training_figures
+from anydepth.training.figures import layer_ticks, log_scale, log_ticks
+from anydepth.training.report import STALE, training_report
+from anydepth.training.run_log import TrainingRun
 
 WITHOUT_GATES = {"gradients.png", "gradients-bottom.png", "loss.png"}
 GATES = {"samples.png", "utilisation.png", "samples-over-training.png", "depth.png"}

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from anydepth.evaluate.training_run import LOG, TrainingRun
+from anydepth.training.run_log import LOG, TrainingRun
 
 PAIRS = ("en-fr", "en-cs")
 

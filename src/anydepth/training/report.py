@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anydepth.evaluate import training_figures as figures
 from anydepth.evaluate.experiment import now, versions
 from anydepth.evaluate.report import Column, Figure, Heading, Report, Section, Table, Terms, Value
-from anydepth.evaluate.training_run import TrainingRun
+from anydepth.training import figures
+from anydepth.training.run_log import TrainingRun
 
 MARK = "loss.png"  # every such report has it
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from anydepth.evaluate.figures import INK, PAPER, SERIES, legend_below, look_at, shortened, tip_points, with_tip
 from anydepth.evaluate.report import Figure
-from anydepth.evaluate.training_run import LayerGrid, LayersOverSteps, StepCurve, TrainingRun, in_order
+from anydepth.training.run_log import LayerGrid, LayersOverSteps, StepCurve, TrainingRun, in_order
 
 WIDEST, WIDEST_PANEL, BAR_WIDTH = 12.5, 5.5, 0.2  # inches
 LETTERS_PER_INCH = 11

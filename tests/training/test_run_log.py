@@ -7,7 +7,7 @@ import pytest
 from constructed_logs import gated, latent_records, norms, static_records, train_record, valid_record, write_log
 
 from anydepth.errors import UserError
-from anydepth.evaluate.training_run import LOG, LayersOverSteps, TrainingRun, moments, read_log, read_run
+from anydepth.training.run_log import LOG, LayersOverSteps, TrainingRun, moments, read_log, read_run
 
 
 def test_a_torn_last_line_is_left_out_and_any_other_is_named(tmp_path):
