@@ -6,6 +6,7 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.engines.torch import TorchEngine
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 
@@ -29,4 +30,4 @@ def random_translator(tokenizer: Tokenizer, **changes: object) -> Translator:
     names = ["3-2", "1-1", "2-1", "3-2-soft"]
     menu = DepthMenu.of(SUBS)
     assert menu.names == names
-    return Translator(LoadedModel(model, tokenizer, menu, ("fr", "en")))
+    return Translator(LoadedModel(model, tokenizer, menu, ("fr", "en")), TorchEngine(model))

@@ -73,7 +73,7 @@ def test_menu_knows_its_deepest_and_lists_what_it_has():
     assert menu[None].name == menu.deepest.name == "2-3"
     with pytest.raises(UserError, match="no depth 9-9; it has: 1-1, 1-2"):
         menu["9-9"]
-    with pytest.raises(UserError, match="not a depth"):
+    with pytest.raises(UserError, match="no depth deep"):
         menu["deep"]
     with pytest.raises(UserError, match="depth 0-1"):
         menu["0-1"]

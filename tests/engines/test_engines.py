@@ -12,6 +12,7 @@ import anydepth
 from anydepth.artifact.model import LoadedModel
 from anydepth.config import ModelConfig
 from anydepth.depth import DepthMenu, SubNetwork
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
@@ -108,7 +109,9 @@ def test_a_tag_goes_with_the_source(two_targets_run):
 )
 def test_what_it_cannot_run_is_refused_with_the_reason(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    theirs = on_engine(Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub]))), "ctranslate2", 1)
+    theirs = on_engine(
+        Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub])), TorchEngine(model)), "ctranslate2", 1
+    )
     with pytest.raises(UserError, match=reason):
         theirs.translate(["le chat."])
 

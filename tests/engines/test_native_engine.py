@@ -20,6 +20,7 @@ from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.core import NativeModel, kernels
 from anydepth.engines.native_format import packed
 from anydepth.engines.search import never, run_search
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
@@ -270,7 +271,7 @@ def test_every_word_at_its_own_depth_runs_on_the_words_that_are_left(toy):
 )
 def test_what_it_cannot_run_is_refused_and_auto_takes_another(toy, changes, sub, reason):
     model = Transformer(ModelConfig(**SIZES | changes), toy.tokenizer.vocabulary_size).eval()
-    translator = Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub])))
+    translator = Translator(LoadedModel(model, toy.tokenizer, DepthMenu.of([sub])), TorchEngine(model))
     with pytest.raises(UserError, match=reason):
         on_engine(translator, "native", 1).translate(["le chat."])
     assert on_engine(translator, "auto", 1).engine.name != "native"

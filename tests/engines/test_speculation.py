@@ -11,6 +11,7 @@ from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.core import NativeModel
 from anydepth.engines.native import NativeEngine
 from anydepth.engines.native_format import packed
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator, on_engine
 
@@ -54,7 +55,7 @@ def test_drafting_as_it_pays_gives_the_same(toy):
     """A deep decoder of shared weights, whose first layer drafts: whether it pays, the engine decides by itself."""
     model = random_translator(toy.tokenizer, decoder_layers=8, decoder_shared="all", ffn=8192).model
     menu = DepthMenu.of([SubNetwork.prefix(2, m) for m in (1, 8)])
-    translator = Translator(LoadedModel(model, toy.tokenizer, menu))
+    translator = Translator(LoadedModel(model, toy.tokenizer, menu), TorchEngine(model))
     plain, drafting = on_engine(translator, "native", 1), on_engine(translator, "native", 2, speculate=True)
     for options in ({}, {"max_length": 3}, {"batch_size": 7}):
         together = {"depth": "2-8", "batch_size": 1} | options

@@ -18,6 +18,7 @@ from anydepth.config import ModelConfig
 from anydepth.data import Tokenizer
 from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.evaluate.classification import EvaluationOptions, at_full_depth, evaluate, sample_texts
 from anydepth.evaluate.classification_data import LabelledTexts, find_members
@@ -247,7 +248,9 @@ def test_words_that_share_a_sub_word_are_all_explained():
     torch.manual_seed(1)
     config = ModelConfig(width=16, heads=2, ffn=24, encoder_layers=2, decoder_layers=0, max_length=64)
     model = Transformer(config, tokenizer.vocabulary_size, 2).eval()
-    classifier = Classifier(LoadedModel(model, tokenizer, DepthMenu.of([model.full]), labels=("no", "yes")))
+    classifier = Classifier(
+        LoadedModel(model, tokenizer, DepthMenu.of([model.full]), labels=("no", "yes")), TorchEngine(model)
+    )
     for text in (*lines, "well ... good"):
         assert "".join(word.text for word in classifier.explain(text)[1]) == text
     assert classifier.explain(" ")[1] == []

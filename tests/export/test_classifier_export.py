@@ -21,6 +21,7 @@ from anydepth.config import ModelConfig
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.onnx import OnnxClassifier
+from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.export.classifier import ClassifierExport, compare_labels, export_classifier, export_file, find_texts
 from anydepth.export.sample import SampleText
@@ -182,7 +183,7 @@ def test_the_verb_says_what_int8_costs(by_mi_run, labelled_file, here, tmp_path)
 
 def test_bench_times_both_engines_and_compares_their_labels(by_mi_run, labelled_file, here):
     options = ("--source", labelled_file, "--sentences", 4, "--batch-size", 2, "--rounds", 1)
-    done = here("bench", by_mi_run, *options, "--depth", "2-0", "--depth", "3-0-words")
+    done = here("bench", by_mi_run, *options, "--depths", "2-0,3-0-words")
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
     assert "native against torch" in said
@@ -190,7 +191,7 @@ def test_bench_times_both_engines_and_compares_their_labels(by_mi_run, labelled_
     assert re.search(
         r"2-0 in int8: \d+ of 90 labels as in float32; accuracy \d+\.\d\d in float32, \d+\.\d\d in int8", said
     )
-    assert_one_line(here("bench", by_mi_run, "--depth", "9-0"), "9-0")
+    assert_one_line(here("bench", by_mi_run, "--depths", "9-0"), "9-0")
 
 
 def test_onnx_takes_the_ids_of_a_tokenizer_json(tmp_path):
@@ -202,7 +203,10 @@ def test_onnx_takes_the_ids_of_a_tokenizer_json(tmp_path):
     config = ModelConfig(**sizes, norm="post", activation="gelu", positions="learned", token_types=2)
     model = Transformer(config, tokenizer.vocabulary_size, 3).eval()
     menu, labels = DepthMenu.of([SubNetwork.prefix(2, 0)]), ("no", "yes", 'per"haps')
-    classifier, out = Classifier(LoadedModel(model, tokenizer, menu, labels=labels)), tmp_path / "out"
+    classifier, out = (
+        Classifier(LoadedModel(model, tokenizer, menu, labels=labels), TorchEngine(model)),
+        tmp_path / "out",
+    )
     export_classifier(ClassifierExport(classifier, "2-0"), "onnx", out, SampleText(CHECKPOINT_TEXTS, None, "texts"))
     for text in CHECKPOINT_TEXTS:
         label, probability = read_program(out, text)

@@ -59,8 +59,8 @@ def test_translate_nothing(toy_run):
     ("options", "words"),
     [
         (["--depth", "9-9"], ["no depth 9-9", "1-1, 1-2, 2-1, 2-2"]),
-        (["--depth", "0-2"], ["depth 0-2: the encoder needs at least one layer"]),
-        (["--depth", "deep"], ["not a depth"]),
+        (["--depth", "0-2"], ["no depth 0-2; it has: 1-1"]),
+        (["--depth", "deep"], ["no depth deep"]),
         (["--beam", "0"], ["--beam"]),
         (["--beam", "two"], ["--beam"]),
         (["--nbest", "3"], ["nbest is 3 but the beam is 1"]),

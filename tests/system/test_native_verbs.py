@@ -80,7 +80,7 @@ def test_bench_shows_every_engine_at_every_depth(model):
         (("translate", "--speculate", "--beam", "2"), "--speculate is for greedy search"),
         (("translate", "--speculate", "--engine", "torch"), "--speculate is for --engine native"),
         (("translate", "--engine", "warp"), "choose one of auto, native, ctranslate2, torch"),
-        (("bench", "--depth", "9-9"), "9-9"),
+        (("bench", "--depths", "9-9"), "9-9"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(model, arguments, words):

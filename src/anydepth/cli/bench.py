@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anydepth.artifact import bundled_model
-from anydepth.cli.options import From, ModelOrBundled, Threads, To, complete_depths, results, stderr
+from anydepth.cli.options import DepthsOption, From, ModelOrBundled, Threads, To, results, split_names, stderr
 
 if TYPE_CHECKING:
     from anydepth.export.bench import BenchRow
@@ -16,10 +16,7 @@ COMPARED = 10_000  # texts at most on which the labels of two engines are compar
 
 def bench(
     model: ModelOrBundled = None,
-    depth: Annotated[
-        list[str] | None,
-        typer.Option(help="Time only this depth; may be repeated.", show_default=False, autocompletion=complete_depths),
-    ] = None,
+    depths: DepthsOption = None,
     source: Annotated[
         Path | None,
         typer.Option(
@@ -49,13 +46,13 @@ def bench(
     from anydepth.infer.translator import Translator
     from anydepth.progress import progress_bar
 
-    given = model or bundled_model()
+    given, chosen = model or bundled_model(), split_names(depths)
     if classifies(given):
-        _bench_classifier(given, depth, source, (1, batch_size), sentences, rounds, threads or cores())
+        _bench_classifier(given, chosen, source, (1, batch_size), sentences, rounds, threads or cores())
         return
     translator = Translator.load(model, engine="torch", device="cpu", threads=threads or cores())
     translator = translator.between(from_language, to_language)
-    names = translator.menu.names if depth is None else [translator.menu[one].name for one in depth]
+    names = translator.menu.names if chosen is None else [translator.menu[one].name for one in chosen]
     sample = find_sample(translator, given, source, size=sentences)
     ways, missing = load_engines(translator, threads or cores())
     sizes = (1, batch_size)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from anydepth.cli.classify import ClassifierDepth, SpecialOption, UnseenOption, WordDepthsFile, WordOptions
+from anydepth.cli.classify import (
+    ClassifierDepth,
+    ClassifierEngineOption,
+    SpecialOption,
+    UnseenOption,
+    WordDepthsFile,
+    WordOptions,
+)
 from anydepth.cli.options import Device, Threads, families, make_report_folder, results, split_names, stderr
 from anydepth.cli.word_depths import LabelColumnName, TextColumnName
 from anydepth.errors import UserError
@@ -78,13 +85,7 @@ def evaluate(
     record: Annotated[
         bool, typer.Option(help="Write the results to the depth menu and the model card of each model.")
     ] = True,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="Inference engine: torch (float32) or native (int8, the default of classify and serve).",
-            autocompletion=lambda: ["torch", "native"],
-        ),
-    ] = "torch",
+    engine: ClassifierEngineOption = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

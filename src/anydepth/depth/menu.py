@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from anydepth.depth.subnetwork import SubNetwork, parse_depth
+from anydepth.depth.subnetwork import SubNetwork
 from anydepth.errors import UserError
 
 FORMAT = 1
@@ -106,10 +106,9 @@ class DepthMenu:
         if name is None:
             return self.default
         if not isinstance(name, str):
-            raise UserError(f"{name!r} is not a depth: write encoder-decoder, for instance 6-2")
+            raise UserError(f"{name!r} is not a depth; this model has: {self._shown_names}")
         name = name.strip()
         if name not in self._entries:
-            parse_depth(name)  # a clearer message for what is not a depth
             raise UserError(f"this model has no depth {name}; it has: {self._shown_names}")
         return self._entries[name]
 

@@ -61,7 +61,7 @@ def parse_depth(text: str) -> tuple[int, int]:
     """The layers of a depth as users write it, encoder-decoder: "6-2", "6-2-words" and "en-fr:6-2" all give (6, 2)."""
     match = NAME.fullmatch(text.strip())
     if match is None:
-        raise UserError(f"{text!r} is not a depth: write encoder-decoder, for instance 6-2")
+        raise UserError(f"{text!r} is not a depth: write encoder-decoder, such as 6-2, or 6-0 for a classifier")
     n, m = int(match[1]), int(match[2])
     if n == 0:
         raise UserError(f"depth {n}-{m}: the encoder needs at least one layer")

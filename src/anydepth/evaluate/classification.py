@@ -50,7 +50,7 @@ class EvaluationOptions:
     timed: int = 200
     repeats: int = 3
     device: str = "cpu"
-    engine: str = "torch"
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.batch_sizes or min(self.batch_sizes) < 1:
@@ -62,11 +62,13 @@ class EvaluationOptions:
 @dataclass(frozen=True)
 class _Ways:
     """How the models of a system are run: first as it is judged by, then as its curve has it. `kind` says by what its
-    words have their depths. `full` is the depth at which all words run all layers, if that is another."""
+    words have their depths. `full` is the depth at which all words run all layers, if that is another. `engine` is what
+    runs them."""
 
     kind: str
     settings: tuple[Setting, ...]
     full: Setting | None
+    engine: str
 
 
 @dataclass
@@ -157,7 +159,7 @@ def evaluate(
             repeats=options.repeats,
             device=options.device,
             threads=torch.get_num_threads(),
-            engine=options.engine,
+            engine=", ".join(dict.fromkeys(one.ways.engine for one in everyone)),
         ),
         shown.label if shown else "",
         shown.mistakes if shown else (),
@@ -306,7 +308,7 @@ def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
     for one in settings:
         classifier.check(**asdict(one))
     full = None if sub == whole else Setting(whole.name)
-    return _Ways(kind if by_word else ALIKE, tuple(settings), full)
+    return _Ways(kind if by_word else ALIKE, tuple(settings), full, classifier.engine.name)
 
 
 def _full_depth(classifier: Classifier) -> SubNetwork:

@@ -40,7 +40,7 @@ class Member:
     special: str | None = None  # likewise
     unseen: str | None = None
 
-    def load(self, device: str = "cpu", engine: str = "torch", threads: int | None = None) -> Classifier:
+    def load(self, device: str = "cpu", engine: str = "auto", threads: int | None = None) -> Classifier:
         classifier = Classifier.load(self.path, engine=engine, device=device, threads=threads)
         if not any((self.word_depths, self.special, self.unseen)):
             return classifier

@@ -71,13 +71,12 @@ class _Layers(NamedTuple):
 class Classifier(TextModel):
     """A model that classifies texts, and the engine that runs it. `Classifier.load` makes one from a model folder."""
 
-    def __init__(self, loaded: LoadedModel, engine: ClassifierEngine | None = None) -> None:
-        """By default on the torch engine."""
+    def __init__(self, loaded: LoadedModel, engine: ClassifierEngine) -> None:
         if loaded.kind != "classifier":
             raise UserError("this model does not classify texts: it has no labels")
         super().__init__(loaded)
         self.labels, self.max_tokens = loaded.labels, loaded.max_tokens
-        self.engine: ClassifierEngine = make_classifier_engine(loaded, "torch") if engine is None else engine
+        self.engine = engine
 
     @classmethod
     def load(

@@ -48,8 +48,7 @@ class Hypothesis:
 class Translator(TextModel):
     """A model that translates, and the engine that runs it. `Translator.load` makes one from a model folder."""
 
-    def __init__(self, loaded: LoadedModel, engine: Engine | None = None) -> None:
-        """By default on the torch engine."""
+    def __init__(self, loaded: LoadedModel, engine: Engine) -> None:
         if loaded.kind == "classifier":
             raise UserError("this model classifies texts: use Classifier")
         if loaded.kind == "encoder":
@@ -57,7 +56,7 @@ class Translator(TextModel):
         super().__init__(loaded)
         self.languages, self.pairs = loaded.languages, loaded.pairs
         self.pair, self.tag = loaded.pair, loaded.tag
-        self.engine: Engine = make_engine(loaded, "torch") if engine is None else engine
+        self.engine = engine
 
     @classmethod
     def load(

@@ -13,6 +13,7 @@ from anydepth.artifact.model import LoadedModel
 from anydepth.data import Batch, Tokenizer
 from anydepth.data.corpus import Pair
 from anydepth.depth import DepthMenu
+from anydepth.engines.torch import TorchEngine
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.perplexity import mean_accuracy, mean_nll, to_perplexity
 from anydepth.infer.translator import Translator
@@ -88,7 +89,7 @@ class TranslationValidator:
     def _measure(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, ByDepth]:
         """BLEU and likelihood of one language pair at each depth."""
         loaded = LoadedModel(model, self.tokenizer, menu, tag=held_out.tag, token_depths=self.token_depths)
-        translator = Translator(loaded)
+        translator = Translator(loaded, TorchEngine(model))
         sources = [source for source, _ in held_out.pairs]
         references = [target for _, target in held_out.pairs]
         result: dict[str, ByDepth] = {"bleu": {}, "nll": {}}
