@@ -117,7 +117,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/every_depth.py
 	$(BIN)/python benchmarks/choosing.py
 	$(BIN)/python benchmarks/training.py      # needs accelerate
-	$(BIN)/python benchmarks/optimisers.py demo/optimisers    # hours
+	$(BIN)/python benchmarks/optimizers.py demo/optimizers    # hours
 # and, with test sets of your own: benchmarks/bundled.py EVAL, benchmarks/firefox.py SOURCE REFERENCE --peer PYTHON
 
 # The runs behind docs/studies.md: days on two cores. Stop it whenever you like; it goes on where it stopped.

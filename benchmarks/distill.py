@@ -22,7 +22,7 @@ from anydepth.data.corpus import read_lines
 from anydepth.data.tokenizer import TokenizerOptions
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.infer.distill import DistillOptions, distill
-from anydepth.infer.runner import Runner, here
+from anydepth.infer.runner import Runner, local
 from anydepth.infer.translator import Translator
 
 WIDTH, LAYERS, VOCABULARY = 256, 6, 4000
@@ -88,7 +88,7 @@ def translate(translator: Translator, source: Path, out: Path) -> None:
 
 
 def run_distill(
-    translator: Translator, source: Path, out: Path, options: DistillOptions, runner: Runner = here
+    translator: Translator, source: Path, out: Path, options: DistillOptions, runner: Runner = local
 ) -> None:
     distill(translator, source, out, options, None, runner)
 

@@ -18,7 +18,7 @@ from distill import run_distill, save_random_model, write_text
 
 from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import DistillOptions
-from anydepth.infer.runner import Runner, here
+from anydepth.infer.runner import Runner, local
 from anydepth.infer.translator import Translator
 
 BAR = 1.7
@@ -31,9 +31,9 @@ def main(rounds: int = 3, lines: int = 8000) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         translator, source = made(folder, lines)
-        alone = time_distilling(translator, source, folder / "here", here)
+        alone = time_distilling(translator, source, folder / "local", local)
         print(f"this process alone: {lines / alone:.1f} lines/s", flush=True)
-        expected = (folder / "here" / "distilled.bb").read_bytes()
+        expected = (folder / "local" / "distilled.bb").read_bytes()
         ratios = []
         for number in range(1, rounds + 1):
             taken = []

@@ -24,7 +24,7 @@ from anydepth.config import TiedMultiConfig, VanillaConfig
 from anydepth.data import Batch, BatchStream, PairStore
 from anydepth.export.ray import RayRunner
 from anydepth.infer.distill import ChunkResult, DistillCounts, DistillOptions
-from anydepth.infer.runner import here
+from anydepth.infer.runner import local
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
 from anydepth.objectives import Objective, make_objective
@@ -110,10 +110,10 @@ def _in_two(rank: int, port: int, folder: str) -> None:
         model = random_model(SIZE.width, (SIZE.encoder, SIZE.decoder), VOCABULARY)
         objective = make_objective(OBJECTIVES["one depth"], model.config, 0.1, seed=1)
         update = World(rank, 2, sharded).wrap(Update(model, objective), model, set())
-        optimiser = torch.optim.Adam(model.parameters())
+        optimizer = torch.optim.Adam(model.parameters())
         update(random_batch(4, LENGTH - 1, VOCABULARY), 1, (1.0, 1.0))[0].backward()
-        optimiser.step()
-        found[sharded] = sum(_bytes(parameter, optimiser) for parameter in model.parameters())
+        optimizer.step()
+        found[sharded] = sum(_bytes(parameter, optimizer) for parameter in model.parameters())
     whole = torch.zeros(SIZE.parameters)
     taken = []
     for _ in range(8):
@@ -125,8 +125,8 @@ def _in_two(rank: int, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def _bytes(parameter: nn.Parameter, optimiser: torch.optim.Optimizer) -> int:
-    state = optimiser.state[parameter]
+def _bytes(parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> int:
+    state = optimizer.state[parameter]
     tensors = [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]
     local = [one.to_local() if hasattr(one, "to_local") else one for one in tensors]
     return sum(one.nbytes for one in local)
@@ -187,7 +187,7 @@ def _of_workers(lines: int = 4000) -> None:
 
 
 def _on_ray(translator: Translator, source: Path, out: Path, workers: int) -> float:
-    seconds = time_distilling(translator, source, out, RayRunner(workers=workers) if workers else here)
+    seconds = time_distilling(translator, source, out, RayRunner(workers=workers) if workers else local)
     ray.shutdown()
     return seconds
 

@@ -25,7 +25,7 @@ from anydepth.config import DataConfig, ModelConfig, TiedMultiConfig, TrainConfi
 from anydepth.data import BatchStream, Prepared, prepare
 from anydepth.model import Transformer
 from anydepth.objectives import make_objective
-from anydepth.training.optim import learning_rate_at, make_optimisers
+from anydepth.training.optim import learning_rate_at, make_optimizers
 
 WARM_UP, UPDATES = 3, 15
 OURS: dict[str, tuple[VanillaConfig | TiedMultiConfig, str]] = {
@@ -45,8 +45,8 @@ def prepared_data(work: Path, vocabulary: int) -> Prepared:
 
 def ours(name: str, options: argparse.Namespace, data: Prepared) -> float:
     """The updates of the Trainer, without its logs and checkpoints."""
-    objective_config, optimiser = OURS[name]
-    config = TrainConfig(optimiser=optimiser, warmup=10)  # type: ignore[arg-type]
+    objective_config, optimizer = OURS[name]
+    config = TrainConfig(optimizer=optimizer, warmup=10)  # type: ignore[arg-type]
     model_config = ModelConfig(
         width=options.width,
         heads=options.width // 64,
@@ -58,18 +58,18 @@ def ours(name: str, options: argparse.Namespace, data: Prepared) -> float:
     objective = make_objective(objective_config, model_config, config.label_smoothing, config.seed)
     stream = BatchStream(data.parts[0].train, options.batch_tokens, config.seed)
     named = dict(model.named_parameters())
-    optimisers = make_optimisers(named, [], config)
+    optimizers = make_optimizers(named, [], config)
     tokens, began = 0, 0.0
     for step in range(1, WARM_UP + UPDATES + 1):
         if step == WARM_UP + 1:
             tokens, began = 0, time.process_time()
         batch = stream.at(0, step)
         objective(model, batch, step).total.backward()
-        for one in optimisers:
+        for one in optimizers:
             one.set_learning_rate(learning_rate_at(step, config))
             one.clip(config.clip, one.norm())
-            one.optimiser.step()
-            one.optimiser.zero_grad(set_to_none=True)
+            one.optimizer.step()
+            one.optimizer.zero_grad(set_to_none=True)
         tokens += batch.target_tokens
     return tokens / (time.process_time() - began)
 

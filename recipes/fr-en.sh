@@ -25,7 +25,7 @@ mkdir -p "$work/both"
 for side in fr en; do
   cat "$data/train.$side" "$work/distilled/distilled.$side" > "$work/both/train.$side"
 done
-$anydepth train $recipe --out "$work/student" --set init_from="$work/teacher" --set train.rate=8.0e-4 --set train.warmup=300 \
+$anydepth train $recipe --out "$work/student" --set init_from="$work/teacher" --set train.learning_rate=8.0e-4 --set train.warmup=300 \
   --set "data.train={source: $work/both/train.fr, target: $work/both/train.en}" \
   --set "data.valid={source: $data/valid.fr, target: $data/valid.en}"
 

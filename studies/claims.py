@@ -6,7 +6,7 @@ is the folder of a claim's runs, {data} that of the corpora, {runs ARM} the runs
 {best ARM} the value of X in the ARM-X with the lowest validation loss.
 
 Everything is chosen on validation text; each run translates the test set once. All arms of a comparison have the same
-optimiser and the same tokenizer.
+optimizer and the same tokenizer.
 
 The hours of a claim are those of one core: processor seconds of the median of 20 updates, one thread, times updates and
 seeds, and a tenth for validation and test. Measured on 2026-11-18 on an AMD EPYC (family 26, 2.6 GHz, 2 cores, another
@@ -21,7 +21,19 @@ training beside). Arms that two claims share count for the first. Seconds for an
                             taken to be alike; and 9 hours for accuracy-and-time
 """
 
-from plan import ONLY, Arm, Claim, Comparison, Step, System, TestSet, Work, compare_at, mean_over, of_depth
+from plan import (
+    ONLY,
+    Arm,
+    Claim,
+    Items,
+    PlannedComparison,
+    PlannedSystem,
+    Step,
+    TestSet,
+    compare_at,
+    mean_over,
+    of_depth,
+)
 
 TATOEBA = "{data}/tatoeba-en-fr"
 MULTI30K = "{data}/multi30k"
@@ -40,7 +52,7 @@ TIED = "recipes/studies/tied-multi.yaml"
 TIED_BASE = (
     f"data.train={{source: {TATOEBA}/train.fr, target: {TATOEBA}/train.en}}",
     f"data.valid={{source: {TATOEBA}/valid.fr, target: {TATOEBA}/valid.en}}",
-    *("model.width=128", "model.ffn=512", "train.optimiser=muon", "train.steps=9600", "train.warmup=600"),
+    *("model.width=128", "model.ffn=512", "train.optimizer=muon", "train.steps=9600", "train.warmup=600"),
     *("train.valid_every=800", "train.checkpoint_every=200"),
 )
 TATOEBA_TEST = TestSet(f"{TATOEBA}/test.fr", f"{TATOEBA}/test.en")
@@ -55,7 +67,7 @@ def tied(name: str, objective: str, *changes: str, needs: tuple[str, ...] = ("va
 
 
 TIED_MODES = ("sampled", "sampled-encoder", "exact")
-TIED_ARMS: Work = (
+TIED_ARMS: Items = (
     FETCH_TATOEBA,
     Arm("vanilla-6-6", TIED, TIED_BASE, needs=("tatoeba",)),
     *(
@@ -91,7 +103,7 @@ DISTILLED = (
     "{source: {out}/closest-of-four/distilled.fr, target: {out}/closest-of-four/distilled.en}]"
 )
 RECURRENT = ("model.encoder_shared=all", "model.decoder_shared=all")
-DISTILLED_ARMS: Work = (
+DISTILLED_ARMS: Items = (
     FETCH_TATOEBA,
     Arm("vanilla-6-6", TIED, TIED_BASE, needs=("tatoeba",)),
     Step(
@@ -137,7 +149,7 @@ FLEXIBLE_BASE = (
     f"data.train={{source: {MULTI30K}/train.en, target: {MULTI30K}/train.de}}",
     f"data.valid={{source: {MULTI30K}/val.en, target: {MULTI30K}/val.de}}",
     *("model.width=128", "model.ffn=512", "model.encoder_layers=6", "model.decoder_layers=2", "model.dropout=0.3"),
-    *("train.optimiser=muon", "train.rate=2.0e-3", "train.steps=8000", "train.warmup=500"),
+    *("train.optimizer=muon", "train.learning_rate=2.0e-3", "train.steps=8000", "train.warmup=500"),
     *("train.valid_every=500", "train.checkpoint_every=200"),
 )
 MULTI30K_TEST = TestSet(f"{MULTI30K}/test_2016_flickr.en", f"{MULTI30K}/test_2016_flickr.de")
@@ -150,8 +162,8 @@ def flexible(name: str, objective: str, *changes: str, seeds: int = 3) -> Arm:
     return Arm(name, FLEXIBLE, settings, seeds, ("individual-6-2",))
 
 
-def compare_means(name: str, depths: tuple[str, ...], *arms: str) -> Comparison:
-    return Comparison(name, tuple(mean_over(depths, arm) for arm in arms))
+def compare_means(name: str, depths: tuple[str, ...], *arms: str) -> PlannedComparison:
+    return PlannedComparison(name, tuple(mean_over(depths, arm) for arm in arms))
 
 
 MULTI_TASK = ("multi-task", "multi-task-2x", "multi-task-4x")
@@ -163,7 +175,7 @@ VARIANTS = {  # Tables 3 to 5, at the depths that they have
     "three-encoder-depths": tuple(one for one in ALL_DEPTHS if not one.startswith("2-")),
     "smaller-batches": ALL_DEPTHS,
 }
-FLEXIBLE_ARMS: Work = (
+FLEXIBLE_ARMS: Items = (
     Arm("individual-6-2", FLEXIBLE, FLEXIBLE_BASE),
     *(
         Arm(f"individual-{one}", FLEXIBLE, (*FLEXIBLE_BASE, SAME_TOKENIZER, *of_depth(one)), needs=("individual-6-2",))
@@ -184,10 +196,10 @@ FLEXIBLE_ARMS: Work = (
     # As many batches in an update as multi-task has tasks.
     flexible("layerdrop", "name: layerdrop, encoder_p: 0.5, decoder_p: 0.5", "train.accumulate=8"),
     *(compare_at(f"at-{one}", one, (f"individual-{one}", *MULTI_TASK, "layerdrop")) for one in ALL_DEPTHS),
-    Comparison(
+    PlannedComparison(
         "mean-individual",
         (
-            System("individual", tuple((f"individual-{one}", one) for one in ALL_DEPTHS)),
+            PlannedSystem("individual", tuple((f"individual-{one}", one) for one in ALL_DEPTHS)),
             *(mean_over(ALL_DEPTHS, arm) for arm in MULTI_TASK),
         ),
     ),
@@ -208,7 +220,7 @@ LATENT_BASE = (
     f"data.valid={{source: {MULTI30K}/val.de, target: {MULTI30K}/val.en}}",
     *("train.schedule=inverse-sqrt", "train.valid_every=250"),
 )
-GATES = "name: latent, sides: decoder, gate_rate: 0.05, anneal_from: 200, anneal_steps: 800"
+GATES = "name: latent, sides: decoder, gate_learning_rate: 0.05, anneal_from: 200, anneal_steps: 800"
 HALF = f"{GATES}, decoder_target: 12, beta: 0.004, lambda: 1.0, finish: hard"  # the pruned model alone
 RATES = ("2.5e-4", "5.0e-4", "1.0e-3", "2.0e-3")
 WAYS = {
@@ -216,9 +228,9 @@ WAYS = {
     "latent": f"{GATES}, finish: soft",
     "fixed": "name: latent, sides: decoder, fixed: 0.5",
 }
-QUALITY = (*LATENT_BASE, "train.steps=6000", "train.warmup=600", "train.valid_every=500", "train.rate=1.0e-3")
+QUALITY = (*LATENT_BASE, "train.steps=6000", "train.warmup=600", "train.valid_every=500", "train.learning_rate=1.0e-3")
 LANGUAGES = ("de", "fr", "cs")
-LATENT_ARMS: Work = (
+LATENT_ARMS: Items = (
     *(
         Arm(
             f"{way}-{norm}-{rate}",
@@ -227,7 +239,7 @@ LATENT_ARMS: Work = (
                 *LATENT_BASE,
                 f"model.norm={norm}",
                 f"objective={{{objective}}}",
-                f"train.rate={rate}",
+                f"train.learning_rate={rate}",
                 "train.steps=2000",
                 "train.warmup=200",
             ),
@@ -242,11 +254,11 @@ LATENT_ARMS: Work = (
     Arm("quality-latent-12", LATENT, (*QUALITY, f"objective={{{HALF}}}")),
     Arm("quality-layerdrop", LATENT, (*QUALITY, "objective={name: layerdrop, encoder_p: 0, decoder_p: 0.5}")),
     compare_at("pruned", ONLY, ("quality-static-12", "quality-latent-12", "quality-static-24")),
-    Comparison(
+    PlannedComparison(
         "deep",
         (
-            *(System(arm, ((arm, ONLY),)) for arm in ("quality-static-24", "quality-latent-24")),
-            System("quality-layerdrop", (("quality-layerdrop", "6-24"),)),
+            *(PlannedSystem(arm, ((arm, ONLY),)) for arm in ("quality-static-24", "quality-latent-24")),
+            PlannedSystem("quality-layerdrop", (("quality-layerdrop", "6-24"),)),
         ),
     ),
     *(
@@ -263,7 +275,7 @@ LATENT_ARMS: Work = (
                     )
                 ),
                 f"objective={{{HALF}, prior: {prior}}}",
-                *("train.steps=6000", "train.warmup=600", "train.rate=1.0e-3", "train.schedule=inverse-sqrt"),
+                *("train.steps=6000", "train.warmup=600", "train.learning_rate=1.0e-3", "train.schedule=inverse-sqrt"),
             ),
         )
         for name, prior in (("uniform", "[1, 1]"), ("aggregated", "aggregated"))
@@ -304,7 +316,7 @@ def ckd_text(part: str) -> tuple[str, ...]:
     return (
         f"data.train={{source: {names}.de, target: {names}.en}}",
         f"data.valid={{source: {MULTI30K}/val.de, target: {MULTI30K}/val.en}}",
-        *("train.rate=2.0e-3", "train.warmup=500", "train.valid_every=500"),
+        *("train.learning_rate=2.0e-3", "train.warmup=500", "train.valid_every=500"),
         f"train.steps={6000 if part == 'all' else 3000}",
     )
 
@@ -321,7 +333,7 @@ def student(norm: str, part: str, name: str, weight: str | None = None) -> Arm:
     return Arm(f"{norm}-{part}-{name}", CKD, changes, 8, needs, after)
 
 
-CKD_ARMS: Work = (
+CKD_ARMS: Items = (
     *(Arm(f"teacher-{norm}", CKD, (*ckd_text("all"), f"model.norm={norm}"), 1) for norm in ("layer", "post")),
     *(student(norm, "all", name, weight) for norm in ("layer", "post") for name in TUNED for weight in LAMBDAS),
     *(student(norm, part, name) for norm in ("layer", "post") for part in ("all", "tenth") for name in METHODS),
@@ -339,11 +351,11 @@ WORDS_BASE = (
     "init_from={data}/minilm",
     f"data.train={{labelled: {REVIEWS}/long/train.tsv}}",
     *("data.hold_out=2000", "data.max_tokens=511", "model={max_length: 512}", "train.steps=3000", "train.warmup=300"),
-    *("train.batch_tokens=4096", "train.rate=1.0e-4", "train.valid_every=300"),
+    *("train.batch_tokens=4096", "train.learning_rate=1.0e-4", "train.valid_every=300"),
 )
 WORDS_SYSTEMS = ("static", "all-exits", "mi", "mi-shuffled", "halting")
 FROM_MINILM = ("reviews", "minilm")
-WORDS_ARMS: Work = (
+WORDS_ARMS: Items = (
     FETCH_REVIEWS,
     FETCH_MINILM,
     Step(

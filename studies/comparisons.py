@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from plan import Comparison, System
+from plan import PlannedComparison, PlannedSystem
 from records import RunRecord, digest
 from study import Study, outputs_key
 
@@ -44,7 +44,7 @@ class Compared:
         }
 
 
-def read_comparison(study: Study, comparison: Comparison) -> dict[str, Any] | None:
+def read_comparison(study: Study, comparison: PlannedComparison) -> dict[str, Any] | None:
     """What is kept, if it is of the outputs of today; where the references are not at hand they are trusted."""
     path = _path(study, comparison)
     kept: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -76,14 +76,14 @@ def _compare(compared: Sequence[Compared], references: Sequence[str]) -> dict[st
     return {"signature": score(references[:1], references[:1]).bleu_signature, "systems": rows}
 
 
-def _gather(study: Study, comparison: Comparison) -> list[Compared] | None:
+def _gather(study: Study, comparison: PlannedComparison) -> list[Compared] | None:
     """The systems whose arms have all ended; None if these are not the first and another."""
     found = [_read_system(study, comparison, system) for system in comparison.systems]
     compared = [one for one in found if one is not None]
     return compared if found[0] is not None and len(compared) > 1 else None
 
 
-def _read_system(study: Study, comparison: Comparison, system: System) -> Compared | None:
+def _read_system(study: Study, comparison: PlannedComparison, system: PlannedSystem) -> Compared | None:
     arms = [arm for arm in study.claim.arms if arm.name in system.arms]
     records = [[study.record(arm, seed) for seed in range(1, arm.seeds + 1)] for arm in arms]
     ended = [[one for one in seeds if one is not None] for seeds in records]
@@ -104,14 +104,14 @@ def _digest(compared: Sequence[Compared]) -> str:
     return digest([asdict(one) for one in compared])
 
 
-def _references(study: Study, comparison: Comparison) -> Path:
+def _references(study: Study, comparison: PlannedComparison) -> Path:
     return Path(study.folders.fill(study.claim.find_test(comparison).reference, study.claim))
 
 
-def _checksum(study: Study, comparison: Comparison) -> str:
+def _checksum(study: Study, comparison: PlannedComparison) -> str:
     path = _references(study, comparison)
     return file_sha256(path) if path.is_file() else ""
 
 
-def _path(study: Study, comparison: Comparison) -> Path:
+def _path(study: Study, comparison: PlannedComparison) -> Path:
     return study.folders.kept(study.claim) / f"{comparison.name}.json"

@@ -47,7 +47,7 @@ class TestSet:
 
 
 @dataclass(frozen=True)
-class System:
+class PlannedSystem:
     """A row of a comparison: the mean over `points`, each an arm at a depth."""
 
     name: str
@@ -62,12 +62,12 @@ class System:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PlannedComparison:
     """Of systems on a test set, by default that of the claim: every one with the first, by a bootstrap over seeds and
     sentences."""
 
     name: str
-    systems: tuple[System, ...]
+    systems: tuple[PlannedSystem, ...]
     test: TestSet | None = None
 
     @property
@@ -76,7 +76,7 @@ class Comparison:
 
 
 Item = Arm | Step
-Work = tuple[Item | Comparison, ...]
+Items = tuple[Item | PlannedComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Claim:
     paper: str  # its figure
     setting: str
     shown: str  # what counts as shown
-    work: Work
+    work: Items
     files: tuple[str, ...] = ()  # corpora that nobody can fetch for you
     test: TestSet | None = None
     shares: str = ""  # the claim whose folder it uses: arms of the same name are the same
@@ -98,17 +98,17 @@ class Claim:
 
     @property
     def items(self) -> list[Item]:
-        return [item for item in self.work if not isinstance(item, Comparison)]
+        return [item for item in self.work if not isinstance(item, PlannedComparison)]
 
     @property
     def arms(self) -> list[Arm]:
         return [item for item in self.work if isinstance(item, Arm)]
 
     @property
-    def comparisons(self) -> list[Comparison]:
-        return [item for item in self.work if isinstance(item, Comparison)]
+    def comparisons(self) -> list[PlannedComparison]:
+        return [item for item in self.work if isinstance(item, PlannedComparison)]
 
-    def find_test(self, comparison: Comparison) -> TestSet:
+    def find_test(self, comparison: PlannedComparison) -> TestSet:
         test = comparison.test or self.test
         assert test is not None, comparison.name
         return test
@@ -119,13 +119,13 @@ class Claim:
             yield from ((self.find_test(one), depth) for system in one.systems for depth in system.depths(arm))
 
 
-def compare_at(name: str, depth: str, arms: Sequence[str], test: TestSet | None = None) -> Comparison:
+def compare_at(name: str, depth: str, arms: Sequence[str], test: TestSet | None = None) -> PlannedComparison:
     """Arms at one depth."""
-    return Comparison(name, tuple(System(arm, ((arm, depth),)) for arm in arms), test)
+    return PlannedComparison(name, tuple(PlannedSystem(arm, ((arm, depth),)) for arm in arms), test)
 
 
-def mean_over(depths: Sequence[str], arm: str) -> System:
-    return System(arm, tuple((arm, depth) for depth in depths))
+def mean_over(depths: Sequence[str], arm: str) -> PlannedSystem:
+    return PlannedSystem(arm, tuple((arm, depth) for depth in depths))
 
 
 def of_depth(depth: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def missing_files(claim: Claim, folders: Folders) -> list[str]:
     return [path for path in (folders.fill(one, claim) for one in claim.files) if not Path(path).is_file()]
 
 
-class Runner:
+class Scheduler:
     """Keeps `slots` processes busy until nothing is ready. A job that fails is reported and not tried again now."""
 
     def __init__(self, studies: Sequence[Study], slots: int) -> None:
@@ -192,19 +192,19 @@ def _run(chosen: Sequence[Claim], studies: Sequence[Study], jobs: int, page: Pat
     if outdated := list(dict.fromkeys(name for study in studies for name in study.outdated())):
         say(f"out of date, so they count as not there: {', '.join(outdated)}")
     ready = [study for study in studies if study.claim in chosen and not missing_files(study.claim, folders)]
-    runner = Runner(ready, max(1, jobs))
+    scheduler = Scheduler(ready, max(1, jobs))
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, runner.stop)
-    runner.run()
+        signal.signal(number, scheduler.stop)
+    scheduler.run()
     write_page(studies, page)
     say(f"tables: {page}")
-    if runner.stopping:
+    if scheduler.stopping:
         say("stopped: the same command goes on")
         return 130
     for study in ready:
         for name, why in study.blocked().items():
             say(f"{study.claim.folder}/{name} cannot run: {why}")
-    return 1 if runner.failed else 0
+    return 1 if scheduler.failed else 0
 
 
 if __name__ == "__main__":

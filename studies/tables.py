@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from comparisons import read_comparison
-from plan import ONLY, Comparison, Step
+from plan import ONLY, PlannedComparison, Step
 from records import MOST_FALL, RunState
 from step_tables import DIFFERENCE, difference, markdown, step_table
 from study import Study
@@ -92,7 +92,7 @@ def _row(name: str, runs: Sequence[RunState]) -> list[str]:
 def _results(study: Study) -> Iterator[str]:
     signatures = []
     for item in study.claim.work:
-        if isinstance(item, Comparison) and (compared := read_comparison(study, item)) is not None:
+        if isinstance(item, PlannedComparison) and (compared := read_comparison(study, item)) is not None:
             signatures.append(compared["signature"])
             yield from _comparison(item, compared)
         elif isinstance(item, Step) and item.result and (found := study.result(item)) is not None:
@@ -102,7 +102,7 @@ def _results(study: Study) -> Iterator[str]:
         yield ""
 
 
-def _comparison(comparison: Comparison, found: Mapping[str, Any]) -> Iterator[str]:
+def _comparison(comparison: PlannedComparison, found: Mapping[str, Any]) -> Iterator[str]:
     """BLEU on the test set, and the differences to the first system with their intervals."""
     depths = list(dict.fromkeys(depth for system in comparison.systems for _, depth in system.points))
     at = f"mean over {', '.join(depths)}" if len(comparison.systems[0].points) > 1 else f"at {depths[0]}"

@@ -77,7 +77,7 @@ objective: {{name: tied-multi, mode: sampled}}
 train:
   steps: 400
   batch_tokens: 600
-  rate: 1.0e-2
+  learning_rate: 1.0e-2
   warmup: 50
   schedule: linear
   threads: 1

@@ -33,7 +33,7 @@ HEAVY = (
     "sacrebleu",
     "sentencepiece",
     "tokenizers",
-    "torch._dynamo",  # every optimiser imports it
+    "torch._dynamo",  # every optimizer imports it
     "typer.main",
     "uvicorn",
     "yaml",

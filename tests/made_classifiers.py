@@ -21,7 +21,7 @@ objective: {{name: {objective}}}
 train:
   steps: 80
   batch_tokens: 600
-  rate: 5.0e-3
+  learning_rate: 5.0e-3
   warmup: 20
   schedule: linear
   label_smoothing: 0.0

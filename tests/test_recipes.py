@@ -33,7 +33,7 @@ def settings_for(path, folder, teacher):
     if "pairs" in recipe["data"]:
         others = dict(zip(files, map(str, write_corpus(folder, 20, "valid", seed=2)), strict=True))
         pairs = [{**pair, "train": files, "valid": others} for pair in recipe["data"]["pairs"]]
-        return [f"data.pairs={json.dumps(pairs)}", "data.keep_out=[]"]
+        return [f"data.pairs={json.dumps(pairs)}", "data.decontaminate=[]"]
     if "labelled" in recipe["data"]["train"]:
         return _labelled(recipe, folder, source)
     corpus = json.dumps({"text": str(source)} if "text" in recipe["data"]["train"] else files)

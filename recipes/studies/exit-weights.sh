@@ -10,7 +10,7 @@ run() {
   anydepth train recipes/quickstart.yaml --out "$out/$name" \
     --set "data.train={source: $data/train.fr, target: $data/train.en}" \
     --set "data.valid={source: $data/valid.fr, target: $data/valid.en}" \
-    --set "train.steps=$steps" --set train.optimiser=adam "$@"
+    --set "train.steps=$steps" --set train.optimizer=adam "$@"
 }
 run vanilla --set 'objective={name: vanilla}' --set 'train.valid_depths=[]'
 run uniform --set 'objective={name: tied-multi, weights: uniform}'

@@ -53,17 +53,17 @@ def test_what_is_to_be_kept_out_is_not_trained_on(tmp_path):
     (test := tmp_path / "test").write_text(f"{pairs[3][0]}\n  {pairs[7][1]}\t\nno such line\n", "utf-8")
     corpus = tsv(tmp_path / "a.tsv", pairs)
     valid = tsv(tmp_path / "b.tsv", [pairs[3], pairs[500]])
-    prepared = run(tmp_path, config(corpus, valid=valid, keep_out=[test]))
+    prepared = run(tmp_path, config(corpus, valid=valid, decontaminate=[test]))
     sides = [lines(prepared.folder / f"train.{side}") for side in ("source", "target")]
     left_out = set(pairs) - set(zip(*sides, strict=True))
     assert left_out == {pairs[3], pairs[7]}
     assert prepared.counts["train"]["held_out"] == 2
     assert prepared.counts["valid_seen_in_train"] == 1  # and not the one that was kept out
-    with pytest.raises(UserError, match=r"another data\.keep_out"):
+    with pytest.raises(UserError, match=r"another data\.decontaminate"):
         run(tmp_path, config(corpus, valid=valid))
     (everything := tmp_path / "all").write_text("".join(f"{source}\n" for source, _ in pairs), "utf-8")
     with pytest.raises(UserError, match="decontamination removed all"):
-        prepare(config(corpus, valid=valid, keep_out=[everything]), tmp_path / "none", 1)
+        prepare(config(corpus, valid=valid, decontaminate=[everything]), tmp_path / "none", 1)
 
 
 def test_the_store_holds_the_cleaned_text(tmp_path):

@@ -212,7 +212,7 @@ def test_test_texts_are_kept_out_whatever_their_label(tmp_path, corpus, name, co
     (first, label), (second, _) = made_texts()[:2]
     other = tmp_path / name
     other.write_text(content.format(first=first, second=second, label=label), "utf-8")
-    asked = config(corpus, valid=corpus, keep_out=[other])
+    asked = config(corpus, valid=corpus, decontaminate=[other])
     kept = [text for text, _ in prepare(asked, tmp_path / "data", 1).training_text()]
     assert len(kept) == 398
     assert not {first, second} & set(kept)

@@ -12,7 +12,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.render import to_html
-from anydepth.evaluate.sweep import remember, sweep
+from anydepth.evaluate.sweep import record_sweep, sweep
 from anydepth.evaluate.sweep_report import sweep_report
 from anydepth.infer.translator import Translator
 from anydepth.progress import show_progress
@@ -38,7 +38,7 @@ def test_a_family_has_the_depths_of_its_members_shallow_to_deep(tmp_path: Path) 
 def test_each_member_remembers_its_own(tmp_path: Path) -> None:
     members = [save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)]
     result = sweep({"individual": members}, SOURCES, REFERENCES, RunOptions(repeats=1))
-    assert all(remember(member, result, "individual") for member in members)
+    assert all(record_sweep(member, result, "individual") for member in members)
     for member, cell in zip(members, result.models[0].depths, strict=True):
         assert member.folder is not None
         menu = Translator.load(member.folder, engine="torch", device="cpu").menu
@@ -49,8 +49,8 @@ def test_each_member_remembers_its_own(tmp_path: Path) -> None:
 def test_a_member_that_was_not_measured_remembers_nothing(tmp_path: Path) -> None:
     one, two = save_model(tmp_path / "1-1", 1, FULL_1), save_model(tmp_path / "2-2", 2, FULL_2)
     result = sweep({"individual": [one, two]}, SOURCES, REFERENCES, RunOptions(repeats=1), depths=["2-2"])
-    assert not remember(one, result, "individual")
-    assert remember(two, result, "individual")
+    assert not record_sweep(one, result, "individual")
+    assert record_sweep(two, result, "individual")
     assert one.menu.measured_on == {}
 
 
@@ -70,7 +70,7 @@ def test_forced_depths_replace_the_menu_and_are_not_remembered(tmp_path: Path) -
     vanilla_alone = sweep({"vanilla": vanilla}, SOURCES, REFERENCES, RunOptions(repeats=1))
     assert result.models[0].depths[-1].outputs == vanilla_alone.models[0].depths[0].outputs
     assert vanilla.menu.names == ["4-4"]
-    assert not remember(vanilla, result)
+    assert not record_sweep(vanilla, result)
     assert "forced: the models ran at the depths of the strategy left" in to_html(sweep_report(result))
 
 

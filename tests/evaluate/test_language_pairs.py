@@ -12,7 +12,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.kept_outputs import outputs_key
-from anydepth.evaluate.sweep import remember, sweep
+from anydepth.evaluate.sweep import record_sweep, sweep
 from anydepth.infer.distill import DistillOptions, distill
 from anydepth.selectors import calibration
 
@@ -30,7 +30,7 @@ def sweep_pair(folder, target, references, depths=None):
     translator = anydepth.load(folder, engine="torch").between(target=target)
     options = RunOptions(source_name=target, repeats=1)
     result = sweep({"toy": translator}, SOURCES, references, options, depths=depths)
-    assert remember(translator, result)
+    assert record_sweep(translator, result)
     return result.models[0].depths
 
 

@@ -10,7 +10,7 @@ from saved_models import REFERENCES, SOURCES, save_model
 
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import RunOptions
-from anydepth.evaluate.sweep import SweepResult, remember, sweep
+from anydepth.evaluate.sweep import SweepResult, record_sweep, sweep
 from anydepth.infer.translator import Translator, on_engine
 
 
@@ -56,7 +56,7 @@ def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
     assert result.conditions.engine == "native"
     for one in result.models[0].depths:
         assert list(one.outputs) == native.translate(SOURCES, depth=one.depth, batch_size=4)
-    assert remember(native, result)
+    assert record_sweep(native, result)
     assert translator.folder is not None
     assert Translator.load(translator.folder, engine="torch", device="cpu").menu.measured_on["engine"] == "native"
 
@@ -91,7 +91,7 @@ def test_bad_test_sets(translator: Translator, sources: list[str], references: l
 def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
     result = run(translator)
     assert translator.folder is not None
-    assert remember(translator, result)
+    assert record_sweep(translator, result)
     menu = Translator.load(translator.folder, engine="torch", device="cpu").menu
     for one in result.models[0].depths:
         assert menu[one.depth].quality["bleu"] == one.bleu
@@ -103,12 +103,12 @@ def test_measurements_go_into_the_model_folder(translator: Translator) -> None:
 def test_a_partial_sweep_joins_only_measurements_made_alike(
     translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    remember(translator, run(translator))
+    record_sweep(translator, run(translator))
     again = run(translator, ["1-1"])
-    assert remember(translator, again)
+    assert record_sweep(translator, again)
     assert translator.menu["1-1"].cost["seconds_per_sentence"] == again.models[0].depths[0].seconds_per_sentence
     caplog.clear()
-    assert not remember(translator, run(translator, ["1-1"], batch_size=2))
+    assert not record_sweep(translator, run(translator, ["1-1"], batch_size=2))
     assert len(caplog.messages) == 1
     assert translator.menu.measured_on["batch_size"] == 4
 
@@ -121,6 +121,6 @@ def test_a_folder_that_cannot_be_written_is_one_warning(
     # A folder in the file's place fails for every user, root included, whom a read-only folder would not stop.
     (translator.folder / "depths.json").unlink()
     (translator.folder / "depths.json").mkdir()
-    assert not remember(translator, result)
+    assert not record_sweep(translator, result)
     (message,) = caplog.messages
     assert message.startswith("warning: ")

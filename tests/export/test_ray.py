@@ -228,8 +228,8 @@ def test_a_cluster_that_is_not_ready_is_tried_again(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"name": "spark"}, "no runner 'spark'; choose one of here, ray"),
-        ({"name": "here", "address": "ray://x:1"}, "for --runner ray"),
+        ({"name": "spark"}, "no runner 'spark'; choose one of local, ray"),
+        ({"name": "local", "address": "ray://x:1"}, "for --runner ray"),
         ({"name": "ray", "address": "ray://x:1", "workers": 2}, "leave out --workers"),
         ({"name": "ray", "address": "ray://head"}, "give HOST:PORT"),
     ],

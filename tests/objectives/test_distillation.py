@@ -239,7 +239,10 @@ def test_the_teacher_is_frozen_and_no_part_of_what_is_trained_or_stored(batch):
 
 def test_before_it_begins_a_teacher_changes_nothing(batch):
     model, teacher = transformer(STUDENT), transformer(LARGE, 2)
-    objective, alone = taught(Vanilla(), STUDENT, teacher, begin=5), make_objective(Vanilla(), STUDENT, 0.1, seed=1)
+    objective, alone = (
+        taught(Vanilla(), STUDENT, teacher, start_step=5),
+        make_objective(Vanilla(), STUDENT, 0.1, seed=1),
+    )
     before = objective(model, batch, 5)
     assert torch.equal(before.weighted(1, 1), alone(model, batch, 5).weighted(1, 1))
     assert all(float(g.abs().sum()) == 0 for g in gradients(before.weighted(1, 1), objective))

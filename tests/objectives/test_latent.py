@@ -96,7 +96,7 @@ def test_each_pair_has_gates_of_its_own(model):
     assert gradient[0].abs().sum() == 0
     assert gradient[1].abs().min() > 0
     assert "encoder" not in objective.logits
-    shared = latent(("en-fr", "en-es"), rows="shared")
+    shared = latent(("en-fr", "en-es"), gates="shared")
     assert shared.logits["decoder"].shape == (1, 4)
     shared(model, batch(language=1), 1)
 
@@ -360,8 +360,8 @@ def test_what_makes_no_sense_is_refused():
         with pytest.raises(ValueError, match="`aggregated` or two positive numbers"):
             latent(prior=prior)
     two = ("a-b", "a-c")
-    with pytest.raises(UserError, match=r"one set of gates for them \(objective.rows\)"):
-        latent(two, prior="aggregated", rows="shared")
+    with pytest.raises(UserError, match=r"one set of gates for them \(objective.gates\)"):
+        latent(two, prior="aggregated", gates="shared")
     alone = MODEL.model_copy(update={"decoder_layers": 0})
     with pytest.raises(UserError, match="the model has no decoder"):
         latent(model=alone, sides="decoder")

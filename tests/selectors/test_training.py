@@ -91,7 +91,7 @@ def test_where_nothing_can_be_foreseen_all_get_one_depth(translator, tables, tmp
     """What the network takes for a pattern in noise is shrunk away on the validation set."""
     rng = np.random.default_rng(1)
     noise = [replace(t, chrf_nk=rng.uniform(0, 100, t.chrf_nk.shape).astype(np.float32)) for t in tables]
-    config = VALUES.model_copy(update={"rate": 0.01})
+    config = VALUES.model_copy(update={"learning_rate": 0.01})
     free = [LengthCost(0.0, 0.0)] * 4
     selector, loss = fit_selector(translator, noise[0], free, config, tmp_path, noise[1])
     scores = selector.scores([[*ids, 3] for ids in translator.tokenizer.encode_many(noise[1].sources)])

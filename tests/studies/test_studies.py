@@ -1,4 +1,4 @@
-"""The studies: every arm can be read, the runner goes on where it stopped, and the page says how far arms have come."""
+"""The studies: every arm can be read, a study goes on where it stopped, and the page says how far arms have come."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def test_what_is_needed_comes_before_and_names_are_unique():
         assert len(set(names)) == len(names)
         for place, item in enumerate(claim.work):
             before = set(names[:place])
-            if isinstance(item, plan.Comparison):
+            if isinstance(item, plan.PlannedComparison):
                 assert set(item.arms) <= before, (claim.key, item.name)
             else:
                 assert set(item.needs) <= before, (claim.key, item.name)
@@ -155,7 +155,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def in_this_process(monkeypatch, capsys):
-    """The runner without a process of its own, its jobs in processes that are forked: to start one takes seconds."""
+    """The scheduler without a process of its own, its jobs in processes that are forked: to start one takes seconds."""
 
     def start(words, stdout, stderr, **how):
         if words[1] == str(ROOT / "studies" / "timing.py"):
@@ -256,7 +256,7 @@ def compared(tmp_path):
     for name, lines in (("source", ["eins zwei drei vier"] * 5), ("reference", ["one two three four"] * 5)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     test = plan.TestSet(str(tmp_path / "source"), str(tmp_path / "reference"))
-    arms = ARM, replace(ARM, name="better", changes=(*ARM.changes, "train.rate=1.0e-3"))
+    arms = ARM, replace(ARM, name="better", changes=(*ARM.changes, "train.learning_rate=1.0e-3"))
     work = (*arms, plan.compare_at("both", "2-2", ("plain", "better")))
     claim = plan.Claim("toy", "Toys learn", "a paper", "a setting", "Something.", work, test=test)
     return make_study(claim, study.Folders(tmp_path / "out", tmp_path / "data", tmp_path / "records"), [claim])
@@ -326,8 +326,8 @@ def test_seeds_that_diverged_are_counted_and_are_no_baseline(compared):
 
 def test_a_mean_over_depths_is_compared_with_models_of_one_depth_each(compared):
     arms = [replace(ARM, name=name, changes=(*ARM.changes, name)) for name in ("one", "two", "all")]
-    points = (plan.System("each", (("one", "1-1"), ("two", "2-2"))), plan.mean_over(("1-1", "2-2"), "all"))
-    claim = replace(compared.claim, work=(*arms, plan.Comparison("mean", points)))
+    points = (plan.PlannedSystem("each", (("one", "1-1"), ("two", "2-2"))), plan.mean_over(("1-1", "2-2"), "all"))
+    claim = replace(compared.claim, work=(*arms, plan.PlannedComparison("mean", points)))
     one = replace(compared, claim=claim, claims=[claim])
     for seed in (1, 2, 3):
         save(one, arms[0], seed, {"1-1": BAD})
@@ -362,23 +362,23 @@ def test_a_diverged_seed_does_not_block_what_needs_all_and_diverged_ones_block_f
 
 
 def test_what_takes_times_runs_alone():
-    runner = run.Runner([], 2)
+    scheduler = run.Scheduler([], 2)
     plain, timed = (study.Job(name, (), Path(name), alone=name == "timed") for name in ("plain", "timed"))
-    assert [runner._has_room(job) for job in (plain, timed)] == [True, True]
-    runner.running["plain"] = plain, None
-    assert [runner._has_room(job) for job in (plain, timed)] == [True, False]
-    runner.running = {"timed": (timed, None)}
-    assert not runner._has_room(plain)
+    assert [scheduler._has_room(job) for job in (plain, timed)] == [True, True]
+    scheduler.running["plain"] = plain, None
+    assert [scheduler._has_room(job) for job in (plain, timed)] == [True, False]
+    scheduler.running = {"timed": (timed, None)}
+    assert not scheduler._has_room(plain)
 
 
 def test_a_training_that_diverged_is_no_failure(tmp_path, capsys):
-    runner, log = run.Runner([], 1), tmp_path / "log.txt"
+    scheduler, log = run.Scheduler([], 1), tmp_path / "log.txt"
     log.write_text("bad\n", "utf-8")
     (tmp_path / "log.jsonl").write_text('{"kind": "train", "step": 1, "loss": 2.0}\n{"kind": "diverged", "step": 2}\n')
-    runner._report(study.Job("one", (), log, run=tmp_path), 2)
-    assert runner.failed == []
-    runner._report(study.Job("two", (), log), 2)
-    assert runner.failed == ["two"]
+    scheduler._report(study.Job("one", (), log, run=tmp_path), 2)
+    assert scheduler.failed == []
+    scheduler._report(study.Job("two", (), log), 2)
+    assert scheduler.failed == ["two"]
     assert "failed two: bad" in capsys.readouterr().out
 
 

@@ -23,7 +23,7 @@ from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.errors import UserError
 from anydepth.evaluate.calibrate import calibrate
 from anydepth.evaluate.experiment import RunOptions
-from anydepth.evaluate.sweep import remember, sweep
+from anydepth.evaluate.sweep import record_sweep, sweep
 from anydepth.export.runtime import build_runtime_file
 from anydepth.infer.translator import Translator
 from anydepth.model import Transformer
@@ -118,7 +118,7 @@ def test_figures_of_a_sweep_and_of_a_calibration(copy: Path) -> None:
     translator = Translator.load(copy, engine="torch", device="cpu")
     sources, references = zip(*toy_pairs(12, 5), strict=True)
     result = sweep({"toy": translator}, sources, references, RunOptions(repeats=1, source_name="test.fr"))
-    assert remember(translator, result)
+    assert record_sweep(translator, result)
     found = calibrate(translator, sources, references, RunOptions(repeats=1))
     calibration.save(found, copy, translator.fingerprint)
     text = shown(copy)

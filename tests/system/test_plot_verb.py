@@ -20,9 +20,9 @@ def run(toy_run, tmp_path):
 def test_plot_of_a_real_run_is_in_its_folder(run):
     done = anydepth("plot", run, fresh=True)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr.decode() == f"report: {run / 'pictures' / 'index.html'}\n"
-    assert sorted(path.name for path in (run / "pictures").iterdir()) == PICTURES
-    page = (run / "pictures" / "index.html").read_text("utf-8")
+    assert done.stderr.decode() == f"report: {run / 'plots' / 'index.html'}\n"
+    assert sorted(path.name for path in (run / "plots").iterdir()) == PICTURES
+    page = (run / "plots" / "index.html").read_text("utf-8")
     assert "encoder 2, decoder 2" in page
     assert "2-2 " in page
 
@@ -34,7 +34,7 @@ def test_plot_of_several_runs_with_odd_names_again_and_again(run, tmp_path, here
         done = here("plot", run, f"_$x^2$ <b>={run}", "--out", tmp_path / "out")
         assert done.returncode == 0, done.stderr
     assert "_$x^2$ &lt;b&gt;" in (tmp_path / "out" / "index.html").read_text("utf-8")
-    assert not (run / "pictures").exists()
+    assert not (run / "plots").exists()
 
 
 def test_plot_refuses_what_it_cannot_draw(run, tmp_path, here):

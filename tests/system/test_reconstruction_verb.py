@@ -192,7 +192,7 @@ def by_word_run(tmp_path_factory) -> Path:
             "max_tokens": 40,
         },
         "objective": {"name": "word-depths", "depths": str(folder / "depths.json")},
-        "train": {"steps": 30, "batch_tokens": 600, "rate": 3e-3, "warmup": 5, "threads": 1, "average": 1},
+        "train": {"steps": 30, "batch_tokens": 600, "learning_rate": 3e-3, "warmup": 5, "threads": 1, "average": 1},
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe), "utf-8")
     run_recipe(folder / "recipe.yaml", folder / "run", "train.valid_every=30", "train.checkpoint_every=30")

@@ -16,7 +16,7 @@ CHANGES = [
     "train.valid_sentences=5",
     "train.log_every=2",
     "model.dropout=0.2",
-    "train.optimiser=muon",
+    "train.optimizer=muon",
     "data.augment={lower: 0.3, join: 0.2}",
 ]
 SETTINGS = [word for change in CHANGES for word in ("--set", change)]

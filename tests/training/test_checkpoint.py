@@ -14,7 +14,7 @@ from anydepth.training.checkpoint import (
 
 
 def save(run, step, value, **state):
-    tensors = {"model": {"w": torch.full((3,), value)}, "optimiser": {"w/exp_avg": torch.ones(3)}}
+    tensors = {"model": {"w": torch.full((3,), value)}, "optimizer": {"w/exp_avg": torch.ones(3)}}
     save_checkpoint(run, Checkpoint(TrainState(step=step, **state), tensors))
 
 
@@ -33,7 +33,7 @@ def test_a_torn_checkpoint_is_recognised_and_skipped(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1])  # truncated
     flipped = folder / "step-000000004" / "model.safetensors"
     flipped.write_bytes(flipped.read_bytes()[:-1] + b"\x01")  # same length, one byte off
-    (folder / "step-000000003" / "optimiser.safetensors").unlink()
+    (folder / "step-000000003" / "optimizer.safetensors").unlink()
     (folder / "step-000000002" / "state.json").write_text('{"state"')
     (folder / "step-old").mkdir()  # somebody's copy
     assert remove_torn(tmp_path) == [2, 3, 4, 5]

@@ -35,7 +35,7 @@ data:
   deduplicate: false
 model: {{width: 32, heads: 2, ffn: 64, encoder_layers: 3, decoder_layers: 0, max_length: 48, dropout: 0.0}}
 objective: {{name: vanilla}}
-train: {{steps: 120, batch_tokens: 300, rate: 1.0e-2, warmup: 10, label_smoothing: 0.0, threads: 1, average: 1,
+train: {{steps: 120, batch_tokens: 300, learning_rate: 1.0e-2, warmup: 10, label_smoothing: 0.0, threads: 1, average: 1,
   valid_every: 120, checkpoint_every: 120}}
 """
 SHORT = ["train.steps=2", "train.valid_every=2", "train.checkpoint_every=2"]
@@ -300,7 +300,7 @@ def test_starting_from_another_classifier(runs, labelled_recipe, tmp_path):
     run_recipe(labelled_recipe, tmp_path / "unit", *settings, "objective={name: halting}")
     assert anydepth.load(tmp_path / "unit", engine="torch").model.halting is not None
     settings[2] = "model={encoder_layers: 2}"
-    run_recipe(labelled_recipe, tmp_path / "fewer", *settings, "train.rate=1.0e-7")
+    run_recipe(labelled_recipe, tmp_path / "fewer", *settings, "train.learning_rate=1.0e-7")
     begun, fewer = load_weights(runs["vanilla"]), load_weights(tmp_path / "fewer")
     assert anydepth.load(tmp_path / "fewer", engine="torch").menu.names == ["2-0"]
     name = "encoder.layers.1.attention_qkv.weight"
@@ -314,7 +314,7 @@ def test_starting_from_another_classifier(runs, labelled_recipe, tmp_path):
 def test_starting_from_a_pre_trained_encoder(labelled_recipe, tmp_path):
     make_checkpoint(tmp_path / "bert")
     settings = [f"init_from={tmp_path / 'bert'}", "model={dropout: 0.0}", "data.max_tokens=20", BY_WORD]
-    settings += ["train.rate=1.0e-3", "train.checkpoint_every=10", "train.log_every=10"]
+    settings += ["train.learning_rate=1.0e-3", "train.checkpoint_every=10", "train.log_every=10"]
     run_recipe(labelled_recipe, tmp_path / "run", *settings, "train.steps=10")
     shutil.rmtree(tmp_path / "bert")  # a run that is under way needs it no more
     run_recipe(labelled_recipe, tmp_path / "run", *settings, "train.steps=40")

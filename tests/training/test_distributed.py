@@ -39,9 +39,9 @@ CASES: dict[str, tuple[str, list[str]]] = {name: ("pairs", [objective]) for name
     "accumulated": ("pairs", ["train.accumulate=3", "train.batch_tokens=200"]),
     "few-rows": ("pairs", ["train.batch_tokens=16"]),  # fewer sentences in a batch than processes
     "shared": ("pairs", ["model.encoder_shared=all", "train.sampled_softmax=60", "train.label_smoothing=0"]),
-    "recomputed": ("pairs", ["train.recompute=true"]),
-    "adam": ("pairs", ["train.optimiser=adam", "train.rate=1e-4"]),
-    "muon": ("pairs", ["train.optimiser=muon", "train.rate=1e-3", "train.precision=float32"]),
+    "recomputed": ("pairs", ["train.activation_checkpointing=true"]),
+    "adam": ("pairs", ["train.optimizer=adam", "train.learning_rate=1e-4"]),
+    "muon": ("pairs", ["train.optimizer=muon", "train.learning_rate=1e-3", "train.precision=float32"]),
     "augmented": ("pairs", ["data.augment={upper: 0.2, join: 0.2, lower: 0.2}", "data.vocabulary=360"]),
     "self-taught": ("pairs", ["teacher={model: self, method: ckd, attention: true, eta: 0.2, lambda: 0.3}"]),
     "taught": ("pairs", [OBJECTIVES["vanilla"], "teacher={model: TEACHER, method: ckd, eta: 0.2, lambda: 0.3}"]),
@@ -169,7 +169,7 @@ def validations(run: Path) -> dict[str, float]:
 
 def load_checkpoint(run: Path) -> dict[str, torch.Tensor]:
     folder = run / "checkpoints" / f"step-{STEPS:09d}"
-    return {**load_file(folder / "model.safetensors"), **load_file(folder / "optimiser.safetensors")}
+    return {**load_file(folder / "model.safetensors"), **load_file(folder / "optimizer.safetensors")}
 
 
 @pytest.fixture(scope="module")

@@ -40,13 +40,13 @@ def test_whose_gradient_is_to_blame():
 
 
 BROKEN = ["train.steps=60", "train.checkpoint_every=5", "train.warmup=0", "train.valid_every=100"]
-WILD = ["train.rate=1e30", "train.clip=1e30"]
+WILD = ["train.learning_rate=1e30", "train.clip=1e30"]
 
 
 def set_rate(run, rate, clip):
     """As if the run had been begun with these."""
     recipe = json.loads((run / "recipe.json").read_text("utf-8"))
-    recipe["train"] |= {"rate": rate, "clip": clip}
+    recipe["train"] |= {"learning_rate": rate, "clip": clip}
     (run / "recipe.json").write_text(json.dumps(recipe), "utf-8")
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_diverges_keeps_what_was_saved(toy_recipe, tmp_path):
     set_rate(run, 1e30, 1e30)
     with pytest.raises(UserError, match=r"diverged at step 12: .*coder layer \d") as raised:
         run_recipe(toy_recipe, run, *healthy, "train.steps=60", *WILD)
-    assert "train.rate" in str(raised.value)
+    assert "train.learning_rate" in str(raised.value)
     last = read_log(run)[-1]
     assert (last["kind"], last["step"]) == ("diverged", 12)
     assert last["layer"].startswith(("encoder.", "decoder."))

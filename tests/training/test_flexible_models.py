@@ -29,7 +29,7 @@ FLEXIBLE = "objective={name: flexible, encoder_tasks: 1, decoder_tasks: 1}"
 def test_every_depth_of_the_menu_translates(toy_recipe, tmp_path, objective, steps, depths, right_at_least):
     """A model that has not learnt gets none of them right."""
     changes = [f"objective={objective}", "model.encoder_layers=4", "model.dropout=0", f"train.steps={steps}"]
-    rate = ["train.rate=8.0e-3", "train.warmup=30"] if steps < 400 else ["train.rate=5.0e-3"]
+    rate = ["train.learning_rate=8.0e-3", "train.warmup=30"] if steps < 400 else ["train.learning_rate=5.0e-3"]
     run_recipe(toy_recipe, tmp_path / "run", *changes, *rate)
     translator = anydepth.load(tmp_path / "run", engine="torch")
     assert len(translator.menu) == depths
@@ -42,7 +42,7 @@ def test_every_depth_of_the_menu_translates(toy_recipe, tmp_path, objective, ste
 
 def test_training_starts_from_the_weights_and_the_tokenizer_of_a_model(toy_recipe, toy_run, tmp_path):
     run = tmp_path / "run"
-    run_recipe(toy_recipe, run, *SHORT, f"init_from={toy_run}", FLEXIBLE, "train.steps=1", "train.rate=1.0e-7")
+    run_recipe(toy_recipe, run, *SHORT, f"init_from={toy_run}", FLEXIBLE, "train.steps=1", "train.learning_rate=1.0e-7")
     assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
     before, after = load_weights(toy_run), load_weights(run)
     for name, value in before.items():

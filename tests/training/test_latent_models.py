@@ -1,4 +1,4 @@
-"""Runs with latent depth: gates with an optimiser of their own, exact resume, and what they finish in."""
+"""Runs with latent depth: gates with an optimizer of their own, exact resume, and what they finish in."""
 
 import shutil
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 DEEP = ["model.encoder_layers=2", "model.decoder_layers=4"]
 SHORT = ["train.checkpoint_every=1", "train.average=1", "train.valid_every=100", "train.log_every=1", "train.warmup=4"]
-LATENT = "objective={name: latent, gate_rate: 0.02, inner_steps: 2, anneal_steps: 10, decoder_target: 2}"
+LATENT = "objective={name: latent, gate_learning_rate: 0.02, inner_steps: 2, anneal_steps: 10, decoder_target: 2}"
 FALLING = LATENT.replace("}", ", tau: 2.0, tau_end: 0.5, tau_steps: 50}")
 
 
@@ -24,7 +24,7 @@ def gates_at(run, step):
     return load_tensors(run, step, "objective")
 
 
-def test_gates_have_an_optimiser_and_a_pace_of_their_own(toy_recipe, tmp_path):
+def test_gates_have_an_optimizer_and_a_pace_of_their_own(toy_recipe, tmp_path):
     """Adam's first step is the rate, whatever the gradient: at update 2 of a warm-up of 4, half of 0.02."""
     run_recipe(toy_recipe, tmp_path / "run", *DEEP, *SHORT, LATENT, "train.steps=4", "train.average=4")
     at = [gates_at(tmp_path / "run", step)["logits.decoder"] for step in (1, 2, 3, 4)]
@@ -48,9 +48,16 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy_recipe, tmp_path):
 @pytest.fixture(scope="module")
 def latent_run(toy_recipe, tmp_path_factory):
     """Two of four decoder layers, learnt on the toy language."""
-    target = "decoder_target: 2, tau: 1.0, tau_end: 0.1, tau_steps: 200, anneal_steps: 70, gate_rate: 0.1"
+    target = "decoder_target: 2, tau: 1.0, tau_end: 0.1, tau_steps: 200, anneal_steps: 70, gate_learning_rate: 0.1"
     objective = f"objective={{name: latent, sides: decoder, samples: straight-through, {target}}}"
-    changes = [*DEEP, objective, "model.dropout=0", "train.rate=8.0e-3", "train.steps=450", "train.valid_every=225"]
+    changes = [
+        *DEEP,
+        objective,
+        "model.dropout=0",
+        "train.learning_rate=8.0e-3",
+        "train.steps=450",
+        "train.valid_every=225",
+    ]
     return made_once(tmp_path_factory, "latent", lambda to: run_recipe(toy_recipe, to / "run", *changes)) / "run"
 
 

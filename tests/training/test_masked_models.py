@@ -29,7 +29,14 @@ def masked_recipe(tmp_path_factory):
         "data": {"source_language": "fr", "train": {"text": str(text)}, "hold_out": 50, "vocabulary": 290},
         "model": {"width": 32, "heads": 2, "ffn": 64, "encoder_layers": 3, "decoder_layers": 0},
         "objective": {"name": "vanilla"},
-        "train": {"steps": 200, "batch_tokens": 600, "rate": 0.01, "warmup": 20, "valid_every": 100, "threads": 1},
+        "train": {
+            "steps": 200,
+            "batch_tokens": 600,
+            "learning_rate": 0.01,
+            "warmup": 20,
+            "valid_every": 100,
+            "threads": 1,
+        },
     }
     path.write_text(json.dumps(recipe), "utf-8")
     return path

@@ -6,29 +6,29 @@ from anydepth.objectives.base import ParameterGroup
 from anydepth.training.optim import (
     Muon,
     learning_rate_at,
-    make_optimisers,
-    optimiser_tensors,
+    make_optimizers,
+    optimizer_tensors,
     orthogonalise,
-    restore_optimisers,
+    restore_optimizers,
 )
 
 
 def test_inverse_sqrt_by_hand():
-    config = TrainConfig(rate=0.004, warmup=100, schedule="inverse-sqrt", steps=10_000)
+    config = TrainConfig(learning_rate=0.004, warmup=100, schedule="inverse-sqrt", steps=10_000)
     assert learning_rate_at(1, config) == pytest.approx(0.00004)
     assert learning_rate_at(100, config) == pytest.approx(0.004)
     assert learning_rate_at(400, config) == pytest.approx(0.002)
 
 
 def test_linear_would_reach_zero_after_the_last_step():
-    config = TrainConfig(rate=0.004, warmup=100, schedule="linear", steps=299)
+    config = TrainConfig(learning_rate=0.004, warmup=100, schedule="linear", steps=299)
     assert learning_rate_at(50, config) == pytest.approx(0.002)
     assert learning_rate_at(200, config) == pytest.approx(0.002)
     assert learning_rate_at(299, config) == pytest.approx(0.00002)
 
 
 def test_stable_then_decaying():
-    config = TrainConfig(rate=0.004, warmup=100, schedule="wsd", decay=0.2, steps=1000)
+    config = TrainConfig(learning_rate=0.004, warmup=100, schedule="wsd", decay=0.2, steps=1000)
     assert [learning_rate_at(step, config) for step in (50, 100, 500, 800)] == pytest.approx(
         [0.002, 0.004, 0.004, 0.004]
     )
@@ -37,25 +37,27 @@ def test_stable_then_decaying():
 
 
 def test_no_warmup():
-    assert learning_rate_at(2, TrainConfig(rate=0.1, warmup=0, schedule="linear", steps=9)) == pytest.approx(0.08)
-    assert learning_rate_at(4, TrainConfig(rate=0.1, warmup=0)) == pytest.approx(0.05)
+    assert learning_rate_at(2, TrainConfig(learning_rate=0.1, warmup=0, schedule="linear", steps=9)) == pytest.approx(
+        0.08
+    )
+    assert learning_rate_at(4, TrainConfig(learning_rate=0.1, warmup=0)) == pytest.approx(0.05)
 
 
 def test_only_matrices_decay():
     named = {"matrix": torch.nn.Parameter(torch.ones(2, 2)), "bias": torch.nn.Parameter(torch.ones(2))}
-    (all_of_them,) = make_optimisers(named, [], TrainConfig(weight_decay=0.5))
+    (all_of_them,) = make_optimizers(named, [], TrainConfig(weight_decay=0.5))
     for parameter in named.values():
         parameter.grad = torch.zeros_like(parameter)
     all_of_them.set_learning_rate(0.1)
-    all_of_them.optimiser.step()
+    all_of_them.optimizer.step()
     assert named["matrix"].tolist() == [[pytest.approx(0.95)] * 2] * 2
     assert named["bias"].tolist() == [1, 1]
 
 
 def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
-    """The rate falls as that of all else does: at half of train.rate it is half of its own."""
+    """The rate falls as that of all else does: at half of train.learning_rate it is half of its own."""
     named = {"weight": torch.nn.Parameter(torch.ones(2, 2)), "gate": torch.nn.Parameter(torch.zeros(2))}
-    rest, gates = make_optimisers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(rate=0.01))
+    rest, gates = make_optimizers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(learning_rate=0.01))
     assert (list(rest.named), list(gates.named)) == (["weight"], ["gate"])
     assert [step for step in range(1, 8) if gates.is_due(step)] == [3, 6]
     named["weight"].grad, named["gate"].grad = torch.full((2, 2), 100.0), torch.tensor([3.0, -4.0])
@@ -63,13 +65,13 @@ def test_a_group_has_a_rate_a_pace_and_a_norm_of_its_own():
     gates.clip(1.0, gates.norm())
     assert named["gate"].grad.tolist() == pytest.approx([0.6, -0.8], abs=1e-5)
     gates.set_learning_rate(0.005)
-    gates.optimiser.step()
+    gates.optimizer.step()
     assert named["gate"].tolist() == pytest.approx([-0.02, 0.02], rel=1e-5)
-    kept = {name: value.clone() for name, value in optimiser_tensors([rest, gates]).items()}
+    kept = {name: value.clone() for name, value in optimizer_tensors([rest, gates]).items()}
     assert set(kept) == {"gate/step", "gate/exp_avg", "gate/exp_avg_sq"}
-    again = make_optimisers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(rate=0.01))
-    restore_optimisers(again, kept)
-    assert torch.equal(optimiser_tensors(again)["gate/exp_avg"], kept["gate/exp_avg"])
+    again = make_optimizers(named, [ParameterGroup(("gate",), 0.04, 3)], TrainConfig(learning_rate=0.01))
+    restore_optimizers(again, kept)
+    assert torch.equal(optimizer_tensors(again)["gate/exp_avg"], kept["gate/exp_avg"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -119,26 +121,26 @@ def test_stacked_matrices_are_orthogonalised_one_by_one():
 
 
 def test_muon_is_for_matrices_inside_layers_and_adam_for_the_rest():
-    config = TrainConfig(optimiser="muon", rate=0.01, muon_factor=3.0, precision="float32")
+    config = TrainConfig(optimizer="muon", learning_rate=0.01, muon_factor=3.0, precision="float32")
     named = {
         "encoder.layers.0.ffn_up.weight": torch.nn.Parameter(torch.ones(4, 2)),
         "encoder.layers.0.ffn_up.bias": torch.nn.Parameter(torch.ones(4)),
         "target_embedding.weight": torch.nn.Parameter(torch.ones(5, 2)),
     }
-    muon, adam = make_optimisers(named, [], config)
+    muon, adam = make_optimizers(named, [], config)
     assert list(muon.named) == ["encoder.layers.0.ffn_up.weight"]
-    assert isinstance(adam.optimiser, torch.optim.AdamW)
-    assert muon.optimiser.dtype == torch.float32
-    in_half = make_optimisers(named, [], config.model_copy(update={"precision": "bfloat16"}))
-    assert in_half[0].optimiser.dtype == torch.bfloat16
+    assert isinstance(adam.optimizer, torch.optim.AdamW)
+    assert muon.optimizer.dtype == torch.float32
+    in_half = make_optimizers(named, [], config.model_copy(update={"precision": "bfloat16"}))
+    assert in_half[0].optimizer.dtype == torch.bfloat16
     muon.set_learning_rate(0.01)
-    assert muon.optimiser.param_groups[0]["lr"] == pytest.approx(0.03)
+    assert muon.optimizer.param_groups[0]["lr"] == pytest.approx(0.03)
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
     for one in (muon, adam):
-        one.optimiser.step()
-    kept = {name: value.clone() for name, value in optimiser_tensors([muon, adam]).items()}
-    again = make_optimisers(named, [], config)
-    restore_optimisers(again, kept)
-    assert optimiser_tensors(again).keys() == kept.keys()
-    assert all(torch.equal(value, kept[name]) for name, value in optimiser_tensors(again).items())
+        one.optimizer.step()
+    kept = {name: value.clone() for name, value in optimizer_tensors([muon, adam]).items()}
+    again = make_optimizers(named, [], config)
+    restore_optimizers(again, kept)
+    assert optimizer_tensors(again).keys() == kept.keys()
+    assert all(torch.equal(value, kept[name]) for name, value in optimizer_tensors(again).items())

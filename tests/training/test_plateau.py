@@ -11,7 +11,13 @@ from anydepth.data.shards import PairStore, StoreWriter
 from anydepth.training.plateau import find_plateau, is_on_plateau, plateau_advice, unigram_entropy
 from anydepth.training.run_log import read_log
 
-STUCK = ["model.norm=post", "model.decoder_layers=8", "objective={name: vanilla}", "train.rate=0.2", "train.warmup=0"]
+STUCK = [
+    "model.norm=post",
+    "model.decoder_layers=8",
+    "objective={name: vanilla}",
+    "train.learning_rate=0.2",
+    "train.warmup=0",
+]
 SHORT = ["train.steps=120", "train.valid_every=120", "train.checkpoint_every=60", "train.valid_sentences=5"]
 
 
@@ -53,7 +59,7 @@ def test_a_stuck_run_says_so_everywhere(toy_recipe, tmp_path):
     assert "is no better than guessing by subword frequency" in said
     last = said.strip().splitlines()[-1]
     assert last.startswith("warning: this run sits on the unigram plateau: its loss of ")
-    assert all(words in last for words in ("lower train.rate", "longer train.warmup", "model.norm=layer"))
+    assert all(words in last for words in ("lower train.learning_rate", "longer train.warmup", "model.norm=layer"))
     found = json.loads((run / "finished.json").read_text("utf-8"))["plateau"]
     assert found["nll"] > 0.95 * found["entropy"]
     assert "Warning: this run sits on the unigram plateau" in (run / "model" / "README.md").read_text("utf-8")

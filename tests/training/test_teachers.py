@@ -21,7 +21,7 @@ SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "
 def test_a_student_learns_from_a_wider_teacher_and_forgets_it(toy_recipe, toy_run, tmp_path):
     run = tmp_path / "run"
     teacher = f"teacher={{model: {toy_run}, method: ckd, map: overlap, attention: true, lambda: 0.3}}"
-    run_recipe(toy_recipe, run, *SMALL, "train.steps=300", "train.rate=2.0e-2", teacher)
+    run_recipe(toy_recipe, run, *SMALL, "train.steps=300", "train.learning_rate=2.0e-2", teacher)
     student = anydepth.load(run, engine="torch")
     assert student.menu.names == ["1-1"]
     assert (run / "model" / "tokenizer.model").read_bytes() == (toy_run / "model" / "tokenizer.model").read_bytes()
@@ -66,7 +66,7 @@ def test_a_model_can_teach_itself(toy_recipe, tmp_path):
         said = run_recipe(
             toy_recipe, run, *SHORT, f"objective={objective}", "teacher={model: self, method: ckd, lambda: 0.2}"
         )
-        assert "may learn nothing else: set teacher.begin" in said
+        assert "may learn nothing else: set teacher.start_step" in said
         records = [record for record in read_log(run) if record["kind"] == "train"]
         assert records[-1]["loss"] < records[0]["loss"]
         assert {"ce", "kd", "ckd"} <= set(records[-1])
@@ -119,7 +119,7 @@ def test_what_a_user_should_know_of_a_teacher_is_said(toy_recipe, toy_run, tmp_p
         (
             ("method: rkd, map: skip, lambda: 0.5", [], ["teacher.map has no effect", "teacher.lambda has no effect"]),
             ("method: rkd, eta: 0", [], ["the teacher teaches nothing"]),
-            ("method: rkd, begin: 1", [], ["the teacher teaches nothing"]),
+            ("method: rkd, start_step: 1", [], ["the teacher teaches nothing"]),
             ("method: rkd, eta: 1", [], ["nothing is learned from the references"]),
             ("method: rkd", ["data.target_language=de"], ["the teacher translates fr to en"]),
         )
@@ -135,7 +135,7 @@ def test_the_mean_of_a_part_is_over_the_updates_that_have_it(toy_recipe, toy_run
     """A teacher that begins in the middle of what a log line is about."""
     changes = [*SMALL, "train.steps=6", "train.log_every=6", "train.valid_every=6"]
     for name, begin in (("late", 5), ("each", 0)):
-        teacher = f"teacher={{model: {toy_run}, method: rkd, eta: 0.0001, begin: {begin}}}"
+        teacher = f"teacher={{model: {toy_run}, method: rkd, eta: 0.0001, start_step: {begin}}}"
         every = "train.log_every=1" if name == "each" else "train.log_every=6"
         run_recipe(toy_recipe, tmp_path / name, *changes, teacher, every)
     late, each = ([one for one in read_log(tmp_path / name) if one["kind"] == "train"] for name in ("late", "each"))

@@ -132,8 +132,8 @@ def test_accumulation_counts_updates(toy_recipe, tmp_path):
 
 def test_patience_stops_early_and_takes_the_checkpoints_up_to_the_best(toy_recipe, tmp_path):
     said = run_recipe(
-        toy_recipe, tmp_path / "run", "train.steps=5000", "train.rate=1.0e-9", "train.warmup=0", "train.patience=2",
-        "train.valid_every=5", "train.checkpoint_every=5", "train.average=2",
+        toy_recipe, tmp_path / "run", "train.steps=5000", "train.learning_rate=1.0e-9", "train.warmup=0",
+        "train.patience=2", "train.valid_every=5", "train.checkpoint_every=5", "train.average=2",
     )  # fmt: skip
     assert "no improvement in 2 validations" in said
     finished = json.loads((tmp_path / "run/finished.json").read_text())
@@ -161,7 +161,7 @@ def test_recomputed_layers_keep_little_and_learn_the_same(toy_recipe, tmp_path):
     for recompute in ("false", "true"):
         sizes: list[int] = []
         with saved_tensors_hooks(lambda value, sizes=sizes: sizes.append(value.numel()) or value, lambda value: value):
-            changes = [f"train.recompute={recompute}", "train.steps=1", "train.valid_sentences=1"]
+            changes = [f"train.activation_checkpointing={recompute}", "train.steps=1", "train.valid_sentences=1"]
             run_recipe(toy_recipe, tmp_path / recompute, *changes)
         kept[recompute] = sum(sizes)
     assert kept["true"] < kept["false"] / 2
@@ -186,8 +186,8 @@ def test_float16_keeps_its_scale_in_the_checkpoint(toy_recipe, tmp_path):
 
 @pytest.mark.parametrize("rate", ["1.0e+3", "1.0e+30"])
 def test_a_diverging_run_stops_and_keeps_what_it_had(toy_recipe, tmp_path, rate):
-    settings = ["train.steps=300", "train.checkpoint_every=1", f"train.rate={rate}", "train.warmup=0"]
-    with pytest.raises(UserError, match=r"training diverged at step \d+.*lower train.rate"):
+    settings = ["train.steps=300", "train.checkpoint_every=1", f"train.learning_rate={rate}", "train.warmup=0"]
+    with pytest.raises(UserError, match=r"training diverged at step \d+.*lower train.learning_rate"):
         run_recipe(toy_recipe, tmp_path / "run", *settings, "train.clip=1.0e+30", "train.valid_every=1000")
     for step in saved_steps(tmp_path / "run"):
         assert all(torch.isfinite(value).all() for value in load_tensors(tmp_path / "run", step, "model").values())
@@ -261,8 +261,10 @@ def test_a_damaged_run_folder_is_explained(toy_recipe, toy_run, tmp_path, name, 
 
 
 def test_a_changed_recipe_is_refused_by_key(toy_recipe, toy_run):
-    with pytest.raises(UserError, match=r"started with another train.rate, model.dropout|model.dropout, train.rate"):
-        run_recipe(toy_recipe, toy_run, "train.rate=0.5", "model.dropout=0.2")
+    with pytest.raises(
+        UserError, match=r"started with another train.learning_rate, model.dropout|model.dropout, train.learning_rate"
+    ):
+        run_recipe(toy_recipe, toy_run, "train.learning_rate=0.5", "model.dropout=0.2")
 
 
 def test_unknown_validation_depth_is_refused(toy_recipe, tmp_path):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
     from anydepth.word_depths.table import TokenDepths
 
+BYTES_OF_FLOAT = 4
 ENCODER_ALONE = "this is an encoder-only model (masked language model): it does not translate"
 
 
@@ -149,17 +150,21 @@ class LoadedModel:
         words = b"" if self.token_depths is None else self.token_depths.to_bytes()
         return hashlib.sha256(self.tokenizer.to_bytes() + words).hexdigest()
 
-    def parameters(self, depth: str | None = None) -> int:
-        """How many parameters a depth uses, each counted once."""
+    def parameters(self, depth: str | None = None) -> int | None:
+        """How many parameters a depth uses, each counted once. A model file does not say."""
+        sub = self.menu[depth].subnetwork
+        if isinstance(self.weights, FileWeights):
+            return None
         if isinstance(self.weights, StoredWeights):
-            return self.weights.parameters(self.menu[depth].subnetwork)
-        return sum(p.numel() for p in self.model.used_parameters(self.menu[depth].subnetwork))
+            return self.weights.parameters(sub)
+        return sum(p.numel() for p in self.model.used_parameters(sub))
 
     def bytes(self, depth: str | None = None) -> int:
-        """How much memory those take."""
+        """How much memory those take: of a model file as it is, otherwise in float32."""
         if isinstance(self.weights, FileWeights):
-            return self.weights.bytes(self.menu[depth].subnetwork)
-        return sum(p.numel() * p.element_size() for p in self.model.used_parameters(self.menu[depth].subnetwork))
+            sub = self.menu[depth].subnetwork
+            return self.weights.file.weights_size(sub.encoder, sub.decoder)
+        return BYTES_OF_FLOAT * (self.parameters(depth) or 0)
 
     @property
     def must_choose(self) -> bool:

@@ -8,7 +8,7 @@ import json
 import mmap
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -96,6 +96,14 @@ class ModelFile:
         if zlib.crc32(data) != place.checksum:
             raise UserError(f"{self.path} is damaged (a checksum is wrong): copy or export it again")
         return data
+
+    def weights_size(self, encoder: Iterable[int], decoder: Iterable[int]) -> int:
+        """Bytes of the sections of weights that these layers need."""
+        core = self.header["core"]
+        used = {(Kind.EMBEDDINGS, 0), (Kind.OUTPUT, 0)}
+        used |= {(Kind.ENCODER_LAYER, core["encoder"][layer]) for layer in encoder}
+        used |= {(Kind.DECODER_LAYER, core["decoder"][layer]) for layer in decoder}
+        return sum(place.size for place in self.places if (place.kind, place.index) in used)
 
     def check(self) -> bool:
         """Whether all sections are as they were written."""

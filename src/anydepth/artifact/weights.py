@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError, safe_open
 
 from anydepth.artifact.folder import WEIGHTS, FolderConfig, check_files, check_shapes, make_model
-from anydepth.artifact.model_file import Kind, ModelFile
+from anydepth.artifact.model_file import ModelFile
 from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.device import apply_torch_threads, choose_device
@@ -98,14 +98,6 @@ class FileWeights:
 
     def __init__(self, file: ModelFile, config: ModelConfig) -> None:
         self.file, self.config = file, config
-
-    def bytes(self, sub: SubNetwork) -> int:
-        """Of the sections of weights that a sub-network runs."""
-        core = self.file.header["core"]
-        used = {(Kind.EMBEDDINGS, 0), (Kind.OUTPUT, 0)}
-        used |= {(Kind.ENCODER_LAYER, core["encoder"][layer]) for layer in sub.encoder}
-        used |= {(Kind.DECODER_LAYER, core["decoder"][layer]) for layer in sub.decoder}
-        return sum(place.size for place in self.file.places if (place.kind, place.index) in used)
 
     @property
     def model(self) -> "Transformer":

@@ -50,7 +50,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Measure": {
         "sweep": "anydepth sweep runs/mine --source test.fr --reference test.en --out report",
         "calibrate": "anydepth calibrate runs/mine --source test.fr --reference test.en",
-        "bench": "anydepth bench runs/mine --depth 6-6 --depth 6-1",
+        "bench": "anydepth bench runs/mine --depths 6-6,6-1",
         "compare": "anydepth compare plain=runs/a,runs/b tied=runs/c,runs/d --source test.fr --reference test.en",
         "oracle": "anydepth oracle runs/mine --source test.fr --reference test.en --out report",
         "evaluate": "anydepth evaluate runs/reviews --test test.tsv --out report",

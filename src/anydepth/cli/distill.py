@@ -64,7 +64,7 @@ def distill(
     to_language: To = None,
     engine: EngineOption = "torch",
     quantize: Quantize = None,
-    runner: RunnerName = "here",
+    runner: RunnerName = "local",
     address: Address = None,
     workers: WorkersOption = None,
     device: Device = "auto",

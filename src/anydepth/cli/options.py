@@ -128,7 +128,10 @@ DepthsOption = Annotated[
 ]
 RunnerName = Annotated[
     str,
-    typer.Option("--runner", help="Where to translate: here, or ray (a Ray cluster, or the cores of this machine)."),
+    typer.Option(
+        "--runner",
+        help="Where to translate: local, or ray (a Ray cluster, or the cores of this machine).",
+    ),
 ]
 Address = Annotated[
     str | None,
@@ -236,7 +239,7 @@ def make_runner(
     engine: str = "torch",
     quantize: str | None = None,
 ) -> "Runner":
-    from anydepth.infer.runner import here
+    from anydepth.infer.runner import local
 
     if name == "ray":
         from anydepth.export.ray import RayRunner
@@ -246,11 +249,11 @@ def make_runner(
         if address is not None and workers is not None:
             raise UserError("a cluster has its own workers: leave out --workers, or --address")
         return RayRunner(address, workers, device, threads or 1, engine, quantize).started()
-    if name != "here":
-        raise UserError(f"there is no runner {name!r}; choose one of here, ray")
+    if name != "local":
+        raise UserError(f"there is no runner {name!r}; choose one of local, ray")
     if address is not None or workers is not None:
         raise UserError("--address and --workers are for --runner ray")
-    return here
+    return local
 
 
 def split_names(depths: str | None) -> list[str] | None:

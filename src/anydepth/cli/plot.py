@@ -21,7 +21,7 @@ def plot(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the plots.  [default: RUN/pictures of the first run]", show_default=False),
+        typer.Option(help="Folder for the plots.  [default: RUN/plots of the first run]", show_default=False),
     ] = None,
 ) -> None:
     """Plot training curves: gradients of each layer, gates, losses. Several runs are plotted side by side."""
@@ -40,6 +40,6 @@ def plot(
         if len(paths) > 1:
             raise UserError(f"{label} has {len(paths)} runs: name each of its own, NAME=RUN")
     read = [read_run(label, path) for label, (path,) in named.items()]
-    folder = out or next(iter(named.values()))[0] / "pictures"
+    folder = out or next(iter(named.values()))[0] / "plots"
     make_report_folder(folder, MARK, "a folder of such pictures")
     stderr.print(f"report: {write_report(training_report(read), folder, stale=STALE)}")

@@ -74,7 +74,7 @@ def select(
         typer.Option(min=1, help="Use a random sample of this many sentences.  [default: all]", show_default=False),
     ] = None,
     batch_size: BatchSize = 32,
-    runner: RunnerName = "here",
+    runner: RunnerName = "local",
     address: Address = None,
     workers: WorkersOption = None,
     device: Device = "auto",

@@ -49,7 +49,7 @@ def sweep(
     from anydepth.data.corpus import read_lines
     from anydepth.evaluate.experiment import RunOptions
     from anydepth.evaluate.render import to_terminal, write_report
-    from anydepth.evaluate.sweep import remember
+    from anydepth.evaluate.sweep import record_sweep
     from anydepth.evaluate.sweep import sweep as run_sweep
     from anydepth.evaluate.sweep_report import sweep_report
 
@@ -64,7 +64,7 @@ def sweep(
     to_terminal(report, opt.results())
     for label, members in translators.items() if record else ():
         for member in members:
-            if remember(member, result, label):
+            if record_sweep(member, result, label):
                 opt.stderr.print(f"recorded in the menu and the card of {member.folder}")
     stale = ("bleu*.png", "time*.png", "difference-*.png")  # of a report with other models
     opt.stderr.print(f"report: {write_report(report, out, 'sweep.json', stale=stale)}")

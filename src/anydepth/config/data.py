@@ -204,7 +204,7 @@ class DataConfig(ConfigSection):
         description="pairs, or sentences of a text, held out of train for validation, no source shared, if `valid` is "
         "not given",
     )
-    keep_out: list[Path] = Field(
+    decontaminate: list[Path] = Field(
         [],
         description="decontamination: text files such as test sets, or files of labelled texts; pairs with one of "
         "their lines on either side are not trained on",

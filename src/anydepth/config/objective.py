@@ -106,7 +106,9 @@ class LatentConfig(ConfigSection):
 
     name: Literal["latent"]
     sides: Literal["both", "encoder", "decoder"] = Field("both", description="whose layers have gates")
-    rows: Literal["pair", "shared"] = Field("pair", description="pair: gates for each language pair; shared: one set")
+    gates: Literal["per-pair", "shared"] = Field(
+        "per-pair", description="per-pair: gates for each language pair; shared: one set"
+    )
     tau: float = Field(
         5.0,
         gt=0,
@@ -145,7 +147,7 @@ class LatentConfig(ConfigSection):
     anneal_from: int = Field(0, ge=0, description="updates before beta and lambda begin to rise from 0")
     anneal_steps: int = Field(5000, ge=1, description="updates of their rise, in a line")
     inner_steps: int = Field(2, ge=1, description="updates of the weights for each update of the gates")
-    gate_rate: float = Field(0.02, gt=0, description="peak learning rate of the gates' own Adam")
+    gate_learning_rate: float = Field(0.02, gt=0, description="peak learning rate of the gates' own Adam")
     finish: Literal["both", "hard", "soft"] = Field(
         "both",
         description="what the finished model offers: hard, the chosen layers as they are, such as 12-12; soft, all "

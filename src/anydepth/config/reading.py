@@ -24,7 +24,7 @@ CHANGEABLE = (
     "train.threads",
     "train.device",
     "train.shard",
-    "train.recompute",
+    "train.activation_checkpointing",
     "train.compile",
 )
 

@@ -59,7 +59,7 @@ class TeacherConfig(ConfigSection):
     sides: Literal["encoder", "decoder", "both"] = Field(
         "encoder", description="whose layers to match; in the paper the decoder's only do harm"
     )
-    begin: int = Field(
+    start_step: int = Field(
         0,
         ge=0,
         description="updates without the teacher at first; one that is the student itself, and teaches by layers, "

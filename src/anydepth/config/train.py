@@ -1,4 +1,4 @@
-"""How training goes: optimiser, schedule, validation, checkpoints."""
+"""How training goes: optimizer, schedule, validation, checkpoints."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ class TrainConfig(ConfigSection):
         description="subwords in a batch, of all processes together, padding included, on its longer side",
     )
     accumulate: int = Field(1, ge=1, description="batches per update")
-    rate: float = Field(1e-3, gt=0, description="peak learning rate")
+    learning_rate: float = Field(1e-3, gt=0, description="peak learning rate")
     warmup: int = Field(1000, ge=0, description="updates until the peak")
     schedule: Literal["inverse-sqrt", "linear", "wsd"] = Field(
         "inverse-sqrt",
@@ -26,12 +26,14 @@ class TrainConfig(ConfigSection):
         "`decay` of the updates, so that `steps` may be changed until then",
     )
     decay: float = Field(0.25, gt=0, le=1, description="share of the updates in which `wsd` goes down to 0")
-    optimiser: Literal["adam", "muon", "nesterov"] = Field(
+    optimizer: Literal["adam", "muon", "nesterov"] = Field(
         "adam",
         description="AdamW; Muon for the matrices inside layers and AdamW for the rest; or gradient descent with "
         "Nesterov momentum",
     )
-    muon_factor: float = Field(2.0, gt=0, description="learning rate of Muon's matrices, as a multiple of `rate`")
+    muon_factor: float = Field(
+        2.0, gt=0, description="learning rate of Muon's matrices, as a multiple of that of the rest"
+    )
     muon_momentum: float = Field(0.95, ge=0, lt=1, description="Muon's momentum")
     momentum: float = Field(0.9, gt=0, lt=1, description="of Nesterov's")
     betas: tuple[Moment, Moment] = Field((0.9, 0.98), description="Adam's moments")
@@ -55,7 +57,7 @@ class TrainConfig(ConfigSection):
         description="under torchrun, divide weights, gradients and moments among the processes (FSDP): for models that "
         "do not fit otherwise",
     )
-    recompute: bool = Field(
+    activation_checkpointing: bool = Field(
         False, description="compute the inside of each layer again for its gradient: less memory, about a third slower"
     )
     compile: bool = Field(

@@ -10,9 +10,9 @@ from anydepth.data.parts import PairCorpus, keep_pairs
 from anydepth.errors import UserError
 
 
-def decontaminate(parts: Sequence[PairCorpus], keep_out: Sequence[Path], folder: Path) -> None:
-    """Drop the lines of the `keep_out` files, and what another pair validates with, such as the English side of two."""
-    held_out = {digest(normalise(text)) for path in keep_out for text in _texts_in(path, parts[0].pair.training[0])}
+def decontaminate(parts: Sequence[PairCorpus], test_sets: Sequence[Path], folder: Path) -> None:
+    """Drop the lines of the test sets, and what another pair validates with, such as the English side of two."""
+    held_out = {digest(normalise(text)) for path in test_sets for text in _texts_in(path, parts[0].pair.training[0])}
     if len(parts) > 1:
         held_out |= {digest(side) for part in parts for pair in part.valid for side in pair}
     for part in parts if held_out else ():
@@ -20,7 +20,7 @@ def decontaminate(parts: Sequence[PairCorpus], keep_out: Sequence[Path], folder:
         if part.train_counts.kept == 0:
             raise UserError(
                 f"decontamination removed all of the {part.training_corpus}: it has no text besides the validation "
-                "text and data.keep_out; give other files as valid, or as data.keep_out"
+                "text and data.decontaminate; give other files as valid, or as data.decontaminate"
             )
 
 

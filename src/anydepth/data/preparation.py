@@ -107,7 +107,7 @@ def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list
 def _fill(config: DataConfig, work: Path, seed: int, read: Tokenizer | None) -> None:
     given = _given_tokenizer(config, read)  # refused early if it is not there or not fit
     parts = [clean_part(config, pair, work, seed) for pair in config.corpora]
-    decontaminate(parts, config.keep_out, work)
+    decontaminate(parts, config.decontaminate, work)
     tokenizer = given or _train_tokenizer(config, parts, work, seed)
     (work / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
     labels = list_labels(parts[0]) if config.is_labelled else []
@@ -212,8 +212,8 @@ def make_notes(config: DataConfig, seed: int, counts: dict[str, Any], folder: Pa
 def describe_data(config: DataConfig) -> dict[str, Any]:
     """The keys that the files depend on, without unused ones that earlier versions do not know."""
     data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked", "lowercase_capitals"})
-    if not config.keep_out:
-        del data["keep_out"]
+    if not config.decontaminate:
+        del data["decontaminate"]
     for key in ("augment", "character_coverage", "required_characters", "split_digits"):
         if not data[key]:
             del data[key]

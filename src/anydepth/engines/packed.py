@@ -14,6 +14,7 @@ from typing import Any
 from anydepth.artifact.model import LoadedModel
 from anydepth.artifact.model_file import FileSection, ModelFile
 from anydepth.artifact.weights import FileWeights, StoredWeights
+from anydepth.depth import SubNetwork
 from anydepth.engines.base import check_native
 from anydepth.engines.core import NativeModel
 from anydepth.errors import UserError
@@ -56,6 +57,12 @@ def packed_weights(loaded: LoadedModel) -> tuple[dict[str, Any], list[FileSectio
             loaded.weights.fingerprints |= file.header.get("fingerprints", {})
             return file.header["core"], sections
     return None
+
+
+def weights_size(loaded: LoadedModel, sub: SubNetwork) -> int | None:
+    """Bytes that the native engine holds of a sub-network; None if the packed form could be kept nowhere."""
+    own = loaded.weights.file if isinstance(loaded.weights, FileWeights) else next(_fitting(loaded), None)
+    return None if own is None else own.weights_size(sub.encoder, sub.decoder)
 
 
 def _fitting(loaded: LoadedModel) -> Iterator[ModelFile]:

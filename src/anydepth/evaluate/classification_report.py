@@ -78,7 +78,8 @@ def _record(member: Member, system: SystemResult, place: int, evaluation: Evalua
     for depth, result in ((point.setting.depth, point.models[place]) for point in system.depth_points):
         if depth in menu.names:
             seconds = result.seconds[min(result.seconds)]  # in the smallest batches
-            cost = {"seconds_per_text": seconds, "depth": result.depth, "parameters": classifier.parameters(depth)}
+            cost = {"seconds_per_text": seconds, "depth": result.depth}
+            cost["parameters"] = classifier.parameters(depth) or 0
             found[depth] = cost, {"accuracy": result.accuracy}
     if folder is None or not found:
         return None

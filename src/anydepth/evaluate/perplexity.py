@@ -64,8 +64,9 @@ def perplexity_every_depth(
     found = []
     with progress_bar("depths", len(names)) as advance:
         for name in names:
-            nll = mean_nll(model, menu[name].subnetwork, batches)
-            found.append(DepthPerplexity(name, loaded.parameters(name), nll))
+            sub = menu[name].subnetwork
+            parameters = sum(one.numel() for one in model.used_parameters(sub))
+            found.append(DepthPerplexity(name, parameters, mean_nll(model, sub, batches)))
             advance(1)
     return sum(batch.target_tokens for batch in batches), found
 

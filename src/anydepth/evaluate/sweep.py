@@ -1,6 +1,6 @@
 """Translate a test set at every depth of one or more models, and measure how well and how fast.
 
-`sweep` gives a result, `remember` writes it into the model folder; sweep_report.py shows it.
+`sweep` gives a result, `record_sweep` writes it into the model folder; sweep_report.py shows it.
 """
 
 import logging
@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+from anydepth.engines.native import NativeEngine
+from anydepth.engines.packed import weights_size
 from anydepth.evaluate.depth_comparison import Comparison, compare
 from anydepth.evaluate.experiment import (
     Conditions,
@@ -47,8 +49,8 @@ class DepthResult:
     quality: Quality
     seconds_of_passes: tuple[float, ...]
     output_tokens: int
-    parameters: int
-    bytes: int
+    parameters: int | None
+    bytes: int | None
     outputs: tuple[str, ...]
 
     @property
@@ -230,7 +232,7 @@ def sweep(
     return SweepResult(models, tuple(sources), tuple(references), conditions, comparison)
 
 
-def remember(translator: Translator, result: SweepResult, label: str | None = None) -> bool:
+def record_sweep(translator: Translator, result: SweepResult, label: str | None = None) -> bool:
     """Record the measurements of the model called `label` (by default the only one) in its folder; say if it was done.
 
     Depth selection and the model card read them there. Of a family each member gets those of its own depths. What a
@@ -242,7 +244,7 @@ def remember(translator: Translator, result: SweepResult, label: str | None = No
         return False
     model = result.models[0] if label is None else result.model(label)
     own = {
-        one.depth: (one.figures(*SPEED, *SIZE), one.figures(*QUALITY))
+        one.depth: ({**one.figures(*SPEED), **_known(one.figures(*SIZE))}, one.figures(*QUALITY))
         for one in model.depths
         if one.depth in menu.names
     }
@@ -254,6 +256,10 @@ def remember(translator: Translator, result: SweepResult, label: str | None = No
         )
         return False
     return bool(own) and record_measurements(folder, menu, own, measured_on)
+
+
+def _known(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _time(runs: Sequence[DepthRun], sources: Sequence[str], options: RunOptions) -> float | None:
@@ -274,8 +280,20 @@ def _time(runs: Sequence[DepthRun], sources: Sequence[str], options: RunOptions)
 
 def _score(run: DepthRun, references: Sequence[str]) -> DepthResult:
     depth, quality = run.entry.name, score(run.outputs, references)
-    sizes = run.translator.parameters(depth), run.translator.bytes(depth)
-    return DepthResult(depth, *run.layers, quality, tuple(run.seconds), run.output_tokens, *sizes, run.outputs)
+    parameters, size = run.translator.parameters(depth), _weights_size(run)
+    return DepthResult(
+        depth, *run.layers, quality, tuple(run.seconds), run.output_tokens, parameters, size, run.outputs
+    )
+
+
+def _weights_size(run: DepthRun) -> int | None:
+    """As the engine holds them, where that is known."""
+    translator = run.translator
+    if translator.engine.name == "torch":
+        return translator.bytes(run.entry.name)
+    return (
+        weights_size(translator.loaded, run.entry.subnetwork) if isinstance(translator.engine, NativeEngine) else None
+    )
 
 
 def _measured_on(result: SweepResult, translator: Translator) -> dict[str, Any]:

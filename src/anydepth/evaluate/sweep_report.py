@@ -26,6 +26,10 @@ def _milliseconds(one: DepthResult) -> float:
     return 1000 * one.seconds_per_sentence
 
 
+def _millions(count: int | None) -> float | None:
+    return None if count is None else count / 1e6
+
+
 COLUMNS = (
     rp.Column("depth", lambda one: one.depth, help="encoder layers n and decoder layers m that run, written n-m"),
     rp.Column("BLEU", lambda one: one.bleu, ".2f", "overlap of words and word sequences with the reference, 0 to 100"),
@@ -35,8 +39,10 @@ COLUMNS = (
     rp.Column("ms/sent", _milliseconds, ".1f", "the same time per sentence, in milliseconds", where="page"),
     rp.Column("sent/s", lambda one: one.sentences_per_second, ".1f", "sentences translated per second"),
     rp.Column("tok/s", lambda one: one.tokens_per_second, ".0f", "subwords written per second", where="page"),
-    rp.Column("params", lambda one: one.parameters / 1e6, ".1f", "weights that run, each counted once, in millions"),
-    rp.Column("MB", lambda one: one.bytes / 1e6, ".1f", "their size as stored, in millions of bytes", where="page"),
+    rp.Column(
+        "params", lambda one: _millions(one.parameters), ".1f", "weights that run, each counted once, in millions"
+    ),
+    rp.Column("MB", lambda one: _millions(one.bytes), ".1f", "their size in the memory of the engine", where="page"),
     rp.Column("length", lambda one: one.quality.length_ratio, ".2f", "words of the output per word of the reference"),
     rp.Column("repeats", lambda one: one.quality.repetition_rate, ".1%", "words that repeat the 1 to 4 before them"),
 )

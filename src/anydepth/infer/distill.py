@@ -23,7 +23,7 @@ from anydepth.infer.distill_files import (
     text_identity,
 )
 from anydepth.infer.options import HypothesesKeywords, Progress
-from anydepth.infer.runner import Runner, here
+from anydepth.infer.runner import Runner, local
 from anydepth.infer.translator import Hypothesis, Translator
 from anydepth.progress import progress_bar
 
@@ -131,7 +131,7 @@ def distill(
     out: Path,
     options: DistillOptions,
     references: Path | None,
-    run: Runner = here,
+    run: Runner = local,
 ) -> DistillCounts:
     """Translate the file `source` into a corpus in the folder `out`, or go on where it stopped, killed or not."""
     options = options.settled(translator, references is not None)

@@ -1,4 +1,4 @@
-"""Where the pieces of a long job are done: here, one after the other, or elsewhere (export/ray.py)."""
+"""Where the pieces of a long job are done: in this process, one after the other, or elsewhere (export/ray.py)."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
@@ -19,7 +19,7 @@ class Runner(Protocol):
     ) -> Iterator[Result]: ...
 
 
-def here(
+def local(
     work: Work[Piece, Result], translator: Translator, pieces: Iterator[Piece], progress: Progress
 ) -> Iterator[Result]:
     """In this process."""

@@ -62,7 +62,7 @@ class TextModel:
     def as_read(self, ids: Sequence[int]) -> list[int]:
         return self.loaded.as_read(ids)
 
-    def parameters(self, depth: str | None = None) -> int:
+    def parameters(self, depth: str | None = None) -> int | None:
         return self.loaded.parameters(depth)
 
     def bytes(self, depth: str | None = None) -> int:

@@ -106,7 +106,7 @@ class Stack(nn.Module):
         self.norm = nn.Identity() if after else nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.scales = nn.Parameter(torch.zeros(len(pattern))) if config.residual == "rezero" else None
         self.dense = Dense(len(pattern), config.width) if config.residual == "dlcl" else None
-        self.recompute = False  # activation checkpointing
+        self.checkpointing = False  # activation checkpointing
 
     @property
     def distinct(self) -> list[nn.Module]:
@@ -170,7 +170,7 @@ class Stack(nn.Module):
         return States(states, attention, None if packing is None else packing.depths)
 
     def _run(self, layer: nn.Module, x: Tensor, weight: float | Tensor, inputs: dict[str, Any]) -> Tensor:
-        if self.recompute and torch.is_grad_enabled() and "attention_maps" not in inputs:
+        if self.checkpointing and torch.is_grad_enabled() and "attention_maps" not in inputs:
             recomputed: Tensor = checkpoint(layer, x, weight, use_reentrant=False, **inputs)
             return recomputed
         output: Tensor = layer(x, weight, **inputs)

@@ -74,10 +74,10 @@ class Transformer(nn.Module):
             _scale_by_depth(self.encoder)
             _scale_by_depth(self.decoder)
 
-    def configure_layers(self, *, recompute: bool = False, compiled: bool = False) -> None:
+    def configure_layers(self, *, checkpointing: bool = False, compiled: bool = False) -> None:
         """Set activation checkpointing and compilation of the layers; outputs stay the same."""
         for stack in (self.encoder, self.decoder):
-            stack.recompute = recompute
+            stack.checkpointing = checkpointing
             for layer in stack.distinct if compiled else ():
                 layer.compile(dynamic=True)
 

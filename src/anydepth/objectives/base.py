@@ -46,10 +46,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters of an objective, by name, with an optimiser of their own (Adam without weight decay)."""
+    """Parameters of an objective, by name, with an optimizer of their own (Adam without weight decay)."""
 
     names: tuple[str, ...]
-    learning_rate: float  # the peak; the schedule is that of `train.rate`
+    learning_rate: float  # the peak; the schedule is that of `train.learning_rate`
     every: int  # updates of the model for one of these, which uses the gradient of the last
 
 
@@ -91,7 +91,7 @@ class TranslationObjective(Objective):
     """
 
     remedy = (
-        "start a new run with a lower train.rate or a longer train.warmup, or, if it is deep, with "
+        "start a new run with a lower train.learning_rate or a longer train.warmup, or, if it is deep, with "
         "model.init=depth-scaled or objective.name=latent"
     )
     takes_encoder_alone: ClassVar[bool] = False  # for masked language modelling or classification
@@ -146,7 +146,7 @@ class TranslationObjective(Objective):
     def forward(self, model: Transformer, batch: Batch, step: int) -> Loss:
         """The loss of one batch. Parameters that it does not use get gradient zero."""
         outputs = self.forward_outputs(model, batch, step)
-        begun = self.teaching is not None and step > self.teaching.config.begin
+        begun = self.teaching is not None and step > self.teaching.config.start_step
         if 0 < self.sampled_softmax < len(model.output.weight) and torch.is_grad_enabled():
             loss = self._sampled_loss(model, batch, outputs, step)
         else:

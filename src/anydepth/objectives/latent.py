@@ -30,7 +30,9 @@ SIDES = {"encoder": ENCODER, "decoder": DECODER}
 
 class Latent(TranslationObjective):
     config: LatentConfig
-    remedy = "start a new run with a lower train.rate or objective.gate_rate, or a longer train.warmup"
+    remedy = (
+        "start a new run with a lower train.learning_rate or objective.gate_learning_rate, or a longer train.warmup"
+    )
     takes_encoder_alone = True
 
     def __init__(
@@ -40,7 +42,7 @@ class Latent(TranslationObjective):
         self.layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
         self.targets = {"encoder": config.encoder_target, "decoder": config.decoder_target}
         self.sides = [side for side in SIDES if config.sides in ("both", side) and self.layers[side]]
-        self.rows = pairs if config.rows == "pair" and config.fixed is None else ("",)
+        self.rows = pairs if config.gates == "per-pair" and config.fixed is None else ("",)
         # Starting at 1/2 lets a deep stack train (Eq. 6). Fixed gates have no parameters.
         learned = self.sides if config.fixed is None else []
         self.logits = nn.ParameterDict({side: torch.zeros(len(self.rows), self.layers[side]) for side in learned})
@@ -51,7 +53,7 @@ class Latent(TranslationObjective):
     def _check(self) -> None:
         config, model = self.config, self.model_config
         if config.prior == "aggregated" and len(self.rows) == 1:
-            one = "one pair" if len(self.pairs) == 1 else "one set of gates for them (objective.rows)"
+            one = "one pair" if len(self.pairs) == 1 else "one set of gates for them (objective.gates)"
             raise UserError(
                 f"objective.prior: aggregated is the mean over language pairs, and there is {one}: give such as [1, 1]"
             )
@@ -98,7 +100,7 @@ class Latent(TranslationObjective):
 
     def groups(self) -> list[ParameterGroup]:
         names = tuple(f"logits.{side}" for side in self.logits)
-        return [] if not names else [ParameterGroup(names, self.config.gate_rate, self.config.inner_steps)]
+        return [] if not names else [ParameterGroup(names, self.config.gate_learning_rate, self.config.inner_steps)]
 
     def forward_outputs(self, model: Transformer, batch: Batch, step: int) -> ForwardOutputs:
         self._sample(batch, step)
@@ -259,7 +261,7 @@ class Latent(TranslationObjective):
                 notes.append(
                     f"the gates of the {side} have not settled: {share:.0%} of them are between {low:g} and {high:g}, "
                     "so the choice of layers is nearly random; train longer, or with a lower "
-                    "objective.beta, a higher objective.gate_rate or, with a target, a higher objective.lambda"
+                    "objective.beta, a higher objective.gate_learning_rate or, with a target, a higher objective.lambda"
                 )
         return tuple(notes)
 

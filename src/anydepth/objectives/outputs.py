@@ -1,7 +1,7 @@
 """Forward outputs of a training step: every encoder with every decoder that it asked for, and the weight of each pair.
 
 A model may be encoder-only: its one decoder is () and runs nothing. Layers that a step leaves out still get a gradient,
-zero: processes that run different layers then agree on which gradients to all-reduce, and the optimiser treats a layer
+zero: processes that run different layers then agree on which gradients to all-reduce, and the optimizer treats a layer
 alike whether one process left it out or all did.
 
 Shapes: n encoders, m decoders, e exits, b batch, s source length, t target length, d width, r real target tokens.

@@ -26,7 +26,7 @@ from anydepth.errors import UserError
 from anydepth.evaluate.every_depth import TABLE, EveryDepth, join_tables, score_every_depth, what_is_done
 from anydepth.evaluate.perplexity import likelihood_every_depth
 from anydepth.infer.options import Progress
-from anydepth.infer.runner import Runner, here
+from anydepth.infer.runner import Runner, local
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.learned import deepest_index, split_level
@@ -93,7 +93,7 @@ Texts = tuple[Sequence[str], Sequence[str]]  # sentences and their references
 
 
 def translate_sample(
-    translator: Translator, sample: ParallelText, folder: Path, *, beam: int, batch_size: int, run: Runner = here
+    translator: Translator, sample: ParallelText, folder: Path, *, beam: int, batch_size: int, run: Runner = local
 ) -> EveryDepth:
     """The sample at every depth: from `folder` if it is there, otherwise made piece by piece, each kept when ready."""
     if (folder / TABLE).is_file():
@@ -120,7 +120,7 @@ def translate_piece(translator: Translator, texts: Texts, progress: Progress, *,
     return score_every_depth([translator], *texts, options, progress)
 
 
-def add_likelihood(translator: Translator, table: EveryDepth, folder: Path, run: Runner = here) -> EveryDepth:
+def add_likelihood(translator: Translator, table: EveryDepth, folder: Path, run: Runner = local) -> EveryDepth:
     """How likely each depth is to find the references; kept with the translations."""
     if table.likelihood_nk is not None:
         return table

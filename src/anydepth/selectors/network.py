@@ -60,8 +60,8 @@ class SelectorConfig(ConfigSection):
     alpha: float = Field(0.5, ge=0, description="labels: rare ones count more, by (1 - share) to this power (Eq. 3)")
     beta: float = Field(1.0, gt=0, description="labels: how much recall counts beside precision (Eq. 4)")
     mix: float = Field(0.5, ge=0, le=1, description="labels: share of Eq. 3 in the loss; the rest is Eq. 4's (lambda)")
-    optimiser: Literal["adam", "nesterov"] = Field("adam", description="AdamW, or Nesterov's momentum as in the paper")
-    rate: float = Field(1e-3, gt=0, description="peak learning rate")
+    optimizer: Literal["adam", "nesterov"] = Field("adam", description="AdamW, or Nesterov's momentum as in the paper")
+    learning_rate: float = Field(1e-3, gt=0, description="peak learning rate")
     weight_decay: float = Field(0.01, ge=0, description="decoupled under adam; on matrices only")
     steps: int = Field(1000, ge=1, description="updates at most")
     batch_tokens: int = Field(1024, ge=16, description="subwords in a batch, whose sentences are alike in length")
@@ -84,8 +84,8 @@ PAPER = SelectorConfig(  # Dabre, Rubino and Fujita 2020, Section 5.2
     ffn=2048,
     features=False,
     dropout=0.1,
-    optimiser="nesterov",
-    rate=0.05,
+    optimizer="nesterov",
+    learning_rate=0.05,
     weight_decay=0.0,
 )
 SMALL = PAPER.model_copy(update={"ffn": 512})  # ours: of the paper's kind, for models that are small themselves

@@ -37,7 +37,7 @@ from anydepth.evaluate.tradeoff import (
 from anydepth.evaluate.tradeoff_report import FORMAT, RECORD, tradeoff_report, write_record
 from anydepth.evaluate.tradeoff_result import SelectorCurve, TradeoffResult, fixed_depths
 from anydepth.files import read_json
-from anydepth.infer.runner import Runner, here
+from anydepth.infer.runner import Runner, local
 from anydepth.infer.translator import Translator
 from anydepth.progress import progress_bar
 from anydepth.selectors.calibration import Calibration, LengthCost, find_for, refuse_newer, save
@@ -89,7 +89,7 @@ class SelectorRun:
     dev: ParallelText | None
     folder: Path
     options: SelectOptions
-    runner: Runner = here  # where sentences are translated at every depth
+    runner: Runner = local  # where sentences are translated at every depth
 
     def check(self) -> None:
         parts = split_rows(self.sample.sources, self.options.seed)

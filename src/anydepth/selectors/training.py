@@ -39,7 +39,7 @@ WHAT_A_RUN_WRITES = ("checkpoints", "tensorboard", "log.jsonl")
 # Only networks that choose in a few hundredths of the time of the shallowest depth: where quality rises steeply with
 # time, a network that predicts a little better costs more than it gains (docs/lab-notes.md).
 OF_WORDS = {
-    "rate": (3e-4, 1e-3, 3e-3),
+    "learning_rate": (3e-4, 1e-3, 3e-3),
     "dropout": (0.1, 0.3, 0.5),
     "weight_decay": (0.01, 0.1),
 }
@@ -97,7 +97,7 @@ def fine_tune(
     data, held_out = (SelectorData.from_table(translator, one, config.kind) for one in (table, valid))
     batches = SelectorStream(data, config.kind, selector.read, config.batch_tokens, config.seed).batches_in(0)
     steps = max(1, epochs * batches // config.accumulate)
-    config = config.model_copy(update={"rate": config.rate * FINE_TUNING_RATE, "steps": steps})
+    config = config.model_copy(update={"learning_rate": config.learning_rate * FINE_TUNING_RATE, "steps": steps})
     task = SelectorTask(translator.fingerprint, network, selector.read, data, held_out)
     loss = train_selector(task, config, run)
     threshold, costs = selector.threshold, selector.relative_cost_k
@@ -218,10 +218,10 @@ def _train_config(config: SelectorConfig) -> TrainConfig:
         steps=config.steps,
         batch_tokens=config.batch_tokens,
         accumulate=config.accumulate,
-        rate=config.rate,
+        learning_rate=config.learning_rate,
         warmup=config.steps // VALIDATIONS,
         schedule="linear",
-        optimiser=config.optimiser,
+        optimizer=config.optimizer,
         weight_decay=config.weight_decay,
         precision="float32",
         seed=config.seed,

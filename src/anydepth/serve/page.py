@@ -42,7 +42,7 @@ class ModelForTab:
         if isinstance(weights, FileWeights):
             size, version = weights.file.path.stat().st_size, _checksum(weights.file.path.read_bytes())
         elif isinstance(weights, StoredWeights):
-            size, version = self.translator.parameters(), self._version()
+            size, version = weights.parameters(self.translator.menu[None].subnetwork), self._version()
         else:
             return None
         try:

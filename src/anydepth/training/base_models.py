@@ -117,18 +117,18 @@ class BaseModels:
         if recipe.teacher is None:
             return []
         found = [f"teacher.{key} has no effect here" for key in recipe.teacher.idle_keys()]
-        if recipe.teacher.teaches_nothing or recipe.teacher.begin >= recipe.train.steps:
+        if recipe.teacher.teaches_nothing or recipe.teacher.start_step >= recipe.train.steps:
             found.append("the teacher teaches nothing: teacher.eta and lambda are 0, or it begins after the last step")
         if recipe.teacher.leaves_nothing:
             found.append("eta and lambda together are 1: nothing is learned from the references")
         if self.teacher is not None and self._has_other_languages(recipe.data):
             there = " to ".join(self.teacher.languages)
             found.append(f"the teacher translates {there}: from another language pair there is little to learn")
-        untrained = recipe.init_from is None and recipe.teacher.begin == 0
+        untrained = recipe.init_from is None and recipe.teacher.start_step == 0
         if recipe.teacher.model == "self" and recipe.teacher.matches_layers and untrained:
             found.append(
                 "a model that teaches itself by its layers from the start may learn nothing else: "
-                "set teacher.begin, or start from a trained model with init_from"
+                "set teacher.start_step, or start from a trained model with init_from"
             )
         return found
 

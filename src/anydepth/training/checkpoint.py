@@ -32,7 +32,7 @@ class TrainState:
 @dataclass
 class Checkpoint:
     state: TrainState
-    tensors: dict[str, dict[str, Tensor]]  # by file: model, optimiser, objective
+    tensors: dict[str, dict[str, Tensor]]  # by file: model, optimizer, objective
 
 
 def _folder(run: Path, step: int) -> Path:

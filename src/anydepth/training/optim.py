@@ -1,4 +1,4 @@
-"""Optimisers, the learning rate at each step, and mixed precision."""
+"""Optimizers, the learning rate at each step, and mixed precision."""
 
 import os
 import shutil
@@ -51,16 +51,16 @@ SCHEDULES: dict[str, Callable[[int, TrainConfig], float]] = {
 def learning_rate_at(step: int, config: TrainConfig) -> float:
     """The learning rate of update `step`, counted from 1: linear warm-up to the peak, then the schedule."""
     if step <= config.warmup:
-        return config.rate * step / config.warmup
-    return config.rate * SCHEDULES[config.schedule](step, config)
+        return config.learning_rate * step / config.warmup
+    return config.learning_rate * SCHEDULES[config.schedule](step, config)
 
 
 @dataclass
-class OptimiserGroup:
-    """Parameters with their own optimiser, which steps at every `every`-th update, on that update's gradient."""
+class OptimizerGroup:
+    """Parameters with their own optimizer, which steps at every `every`-th update, on that update's gradient."""
 
     named: dict[str, nn.Parameter]
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     factor: float = 1.0  # of the learning rate
     every: int = 1
 
@@ -68,7 +68,7 @@ class OptimiserGroup:
         return step % self.every == 0
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * self.factor
 
     def norm(self) -> Tensor:
@@ -187,23 +187,23 @@ def _takes_muon(name: str, parameter: nn.Parameter) -> bool:
     return ".layers." in name and parameter.ndim == 2
 
 
-def make_optimisers(
+def make_optimizers(
     named: dict[str, nn.Parameter], groups: Sequence[ParameterGroup], config: TrainConfig
-) -> list[OptimiserGroup]:
-    """An optimiser for all parameters in no group, and one for each group. Muon takes the matrices inside layers."""
+) -> list[OptimizerGroup]:
+    """An optimizer for all parameters in no group, and one for each group. Muon takes the matrices inside layers."""
     claimed = {name for group in groups for name in group.names}
     rest = {name: parameter for name, parameter in named.items() if name not in claimed}
     found = []
-    if config.optimiser == "muon":
+    if config.optimizer == "muon":
         own = {name: parameter for name, parameter in rest.items() if _takes_muon(name, parameter)}
         rest = {name: parameter for name, parameter in rest.items() if name not in own}
         muon = Muon(own, config.muon_momentum, config.weight_decay, _muon_dtype(config, own.values()))
-        found.append(OptimiserGroup(own, muon, config.muon_factor))
-    found.append(OptimiserGroup(rest, _make_optimiser(rest, config)))
+        found.append(OptimizerGroup(own, muon, config.muon_factor))
+    found.append(OptimizerGroup(rest, _make_optimizer(rest, config)))
     for group in groups:
         own = {name: named[name] for name in group.names}
         adam = torch.optim.AdamW(own.values(), lr=0.0, betas=config.betas, eps=1e-9, weight_decay=0.0, fused=True)
-        found.append(OptimiserGroup(own, adam, group.learning_rate / config.rate, group.every))
+        found.append(OptimizerGroup(own, adam, group.learning_rate / config.learning_rate, group.every))
     return found
 
 
@@ -218,35 +218,35 @@ def _muon_dtype(config: TrainConfig, parameters: Iterable[Tensor]) -> torch.dtyp
     return torch.bfloat16 if is_half else torch.float32
 
 
-def _make_optimiser(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
+def _make_optimizer(named: dict[str, nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     matrices = [p for p in named.values() if p.ndim >= 2]
     vectors = [p for p in named.values() if p.ndim < 2]
     decays = [(matrices, config.weight_decay), (vectors, 0.0)]
     groups = [{"params": alike, "weight_decay": decay} for some, decay in decays for alike in _alike(some)]
-    if config.optimiser == "nesterov":
+    if config.optimizer == "nesterov":
         return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, nesterov=True)
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=1e-9, fused=True)
 
 
-def optimiser_tensors(optimisers: Sequence[OptimiserGroup]) -> dict[str, Tensor]:
+def optimizer_tensors(optimizers: Sequence[OptimizerGroup]) -> dict[str, Tensor]:
     """Their state by parameter name: `<parameter>/<moment>`."""
     return {
         f"{name}/{key}": value
-        for one in optimisers
+        for one in optimizers
         for name, parameter in one.named.items()
-        for key, value in one.optimiser.state.get(parameter, {}).items()
+        for key, value in one.optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)
     }
 
 
-def restore_optimisers(optimisers: Sequence[OptimiserGroup], tensors: dict[str, Tensor]) -> None:
-    owners = {name: one for one in optimisers for name in one.named}
+def restore_optimizers(optimizers: Sequence[OptimizerGroup], tensors: dict[str, Tensor]) -> None:
+    owners = {name: one for one in optimizers for name in one.named}
     for key, value in tensors.items():
         name, moment = key.rsplit("/", 1)
         parameter = owners[name].named[name]
         is_step_count = value.shape != parameter.shape
         there = value.to(parameter.device) if is_step_count else shard_like(value, parameter)
-        owners[name].optimiser.state[parameter][moment] = there
+        owners[name].optimizer.state[parameter][moment] = there
 
 
 def choose_dtype(config: TrainConfig, device: torch.device) -> torch.dtype:

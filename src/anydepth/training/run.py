@@ -93,7 +93,7 @@ def _fit(
     if models.start is not None:
         models.start.copy_to(model, prepared.labels)
     world.place(model, device)
-    model.configure_layers(recompute=config.recompute, compiled=config.compile)
+    model.configure_layers(checkpointing=config.activation_checkpointing, compiled=config.compile)
     data = TrainingData(
         make_stream(recipe, prepared, token_depths),
         make_validator(recipe, prepared, objective, device, token_depths),

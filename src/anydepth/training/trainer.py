@@ -21,7 +21,7 @@ from anydepth.objectives.base import Loss, Objective
 from anydepth.training import checkpoint as ckpt
 from anydepth.training.distributed import SINGLE, World, local_part, shard_like
 from anydepth.training.logging import GradientNorms, Meter, RunLog, TrainProgress, divergence_error, layer_norms
-from anydepth.training.optim import Precision, learning_rate_at, make_optimisers, optimiser_tensors, restore_optimisers
+from anydepth.training.optim import Precision, learning_rate_at, make_optimizers, optimizer_tensors, restore_optimizers
 from anydepth.training.plateau import is_on_plateau
 from anydepth.training.validation import Validation, Validator
 
@@ -95,7 +95,7 @@ class Trainer:
         self.named: dict[str, nn.Parameter] = dict(model.named_parameters())
         self.named |= {f"objective.{name}": p for name, p in objective.named_parameters()}
         groups = [replace(one, names=tuple(f"objective.{name}" for name in one.names)) for one in objective.groups()]
-        self.optimisers = make_optimisers(self.named, groups, config)
+        self.optimizers = make_optimizers(self.named, groups, config)
         self.gradients = GradientNorms()
         self.state = ckpt.TrainState(data=data.fingerprint)
         self._warned = False
@@ -124,9 +124,9 @@ class Trainer:
         batches = [self._next_batch() for _ in range(self.config.accumulate * self.data.stream.together)]
         seed_generator(self.config.seed * 1_000_003 + step + self.world.rank * RANK_SEED, self.device)
         self._backward(batches, step)
-        due = [one for one in self.optimisers if one.is_due(step)]
+        due = [one for one in self.optimizers if one.is_due(step)]
         for one in due:
-            scaler.unscale_(one.optimiser)
+            scaler.unscale_(one.optimizer)
         logs = step % self.config.log_every == 0 or step == self.config.steps
         norms_by_layer = layer_norms(self.model) if logs or not self.gradients.norms else {}
         self.gradients.record(step, norms_by_layer)
@@ -138,10 +138,10 @@ class Trainer:
         for one, norm in zip(due, norms, strict=True):
             one.set_learning_rate(learning_rate)
             one.clip(self.config.clip, norm)
-            scaler.step(one.optimiser)
+            scaler.step(one.optimizer)
         scaler.update()
-        for one in self.optimisers:
-            one.optimiser.zero_grad(set_to_none=True)
+        for one in self.optimizers:
+            one.optimizer.zero_grad(set_to_none=True)
         self.state.step = step
         self.progress.step(step)
         if logs:
@@ -245,7 +245,7 @@ class Trainer:
         objective = self.objective.state_dict()
         tensors = {
             "model": self.world.gather_tensors(model_tensors(self.model)),
-            "optimiser": self.world.gather_tensors(optimiser_tensors(self.optimisers)),
+            "optimizer": self.world.gather_tensors(optimizer_tensors(self.optimizers)),
             **({"objective": objective} if objective else {}),
         }
         if self.world.is_main:
@@ -275,7 +275,7 @@ class Trainer:
                 parameter.copy_(shard_like(saved[name], parameter))
         if self.objective.state_dict():
             self.objective.load_state_dict(ckpt.load_tensors(self.run, state.step, "objective"))
-        restore_optimisers(self.optimisers, ckpt.load_tensors(self.run, state.step, "optimiser"))
+        restore_optimizers(self.optimizers, ckpt.load_tensors(self.run, state.step, "optimizer"))
         if state.scaler:
             self.precision.scaler.load_state_dict(state.scaler)
         self.state = state

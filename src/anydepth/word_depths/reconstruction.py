@@ -183,7 +183,7 @@ def _recipe(settings: ReconstructionConfig, texts: Sequence[str], work: Path) ->
             "train": {
                 "steps": settings.steps,
                 "batch_tokens": settings.batch_tokens,
-                "rate": settings.learning_rate,
+                "learning_rate": settings.learning_rate,
                 "warmup": max(1, settings.steps // 10),
                 "schedule": "linear",
                 "label_smoothing": 0.0,

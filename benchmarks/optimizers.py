@@ -1,6 +1,6 @@
 """What Muon, all decoder exits and a sampled softmax bring to the quick start at equal CPU time, in test BLEU.
 
-python benchmarks/optimisers.py WORK [--seeds 1 2 3] [--updates 1700]
+python benchmarks/optimizers.py WORK [--seeds 1 2 3] [--updates 1700]
 
 Each arm gets the CPU time that Adam needs for its updates, by times of short interleaved runs. One thread. Everything
 goes on where it stopped. The interval is over seeds and sentences.
@@ -24,7 +24,7 @@ from anydepth.evaluate.significance import paired_bootstrap
 
 ONE, ALL = "objective.mode=sampled", "objective.mode=sampled-encoder"  # decoder exits of a token
 WHOLE, SAMPLED = "train.sampled_softmax=0", "train.sampled_softmax=1000"  # of 4,000 subwords
-ADAM, MUON = "train.optimiser=adam", "train.optimiser=muon"
+ADAM, MUON = "train.optimizer=adam", "train.optimizer=muon"
 ARMS = {
     "Adam, one exit per token": [ADAM, ONE, WHOLE],
     "Muon, one exit per token": [MUON, ONE, WHOLE],
