@@ -383,7 +383,7 @@ WORDS_ARMS: Items = (
             *("evaluate", *(f"{name}={{runs {name}}}" for name in WORDS_SYSTEMS if name != "static")),
             *("--static", "static={runs static}", "--test", f"{REVIEWS}/long/test.tsv", "--batch-sizes", "1,16"),
             *("--exits", "confidence:0.8,confidence:0.9,confidence:0.97,patience:2", "--scales", "0.5,0.75,1"),
-            *("--threads", "1", "--no-record", "--out", "{out}/report"),
+            *("--engine", "torch", "--threads", "1", "--no-record", "--out", "{out}/report"),
         ),
         "{out}/report/evaluation.json",
         WORDS_SYSTEMS,

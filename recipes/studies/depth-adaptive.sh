@@ -96,7 +96,7 @@ measure() { # REPORT SET NAMES... -- OPTIONS...: of a set, each beside the stati
   local report=$1 set=$2 systems=()
   shift 2
   while [[ $1 != -- ]]; do systems+=("$1=$out/$set/$1") && shift; done
-  anydepth evaluate "${systems[@]}" --static "$out/$set/static" --threads 1 --out "$out/report-$report" "${@:2}"
+  anydepth evaluate "${systems[@]}" --static "$out/$set/static" --engine torch --threads 1 --out "$out/report-$report" "${@:2}"
 }
 part_report() {
   local trec=(--test "$data/trec6/test.tsv") short=(--test "$reviews/test.tsv")

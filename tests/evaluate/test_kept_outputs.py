@@ -17,12 +17,12 @@ def test_the_engine_is_part_of_the_key(tmp_path: Path) -> None:
     assert outputs_key(one, "1-1", SOURCES, {"beam": 1}) != outputs_key(native, "1-1", SOURCES, {"beam": 1})
 
 
-def test_the_device_is_part_of_the_key(tmp_path: Path) -> None:
+def test_the_search_and_the_sources_are_part_of_the_key(tmp_path: Path) -> None:
     one = save_model(tmp_path / "one", 1)
     here = outputs_key(one, "1-1", SOURCES, {"beam": 1})
-    assert here == outputs_key(one, "1-1", SOURCES, {"beam": 1}) != outputs_key(one, "1-1", SOURCES, {"beam": 2})
-    one.model.to("meta")
-    assert here != outputs_key(one, "1-1", SOURCES, {"beam": 1})
+    assert here == outputs_key(one, "1-1", SOURCES, {"beam": 1})
+    assert here != outputs_key(one, "1-1", SOURCES, {"beam": 2})
+    assert here != outputs_key(one, "1-1", SOURCES[::-1], {"beam": 1})
 
 
 def test_kept_outputs_that_have_changed_or_lie_elsewhere_are_not_taken(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from saved_models import REFERENCES, SOURCES, save_model
 from anydepth.errors import UserError
 from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.sweep import SweepResult, record_sweep, sweep
+from anydepth.export.runtime import build_runtime_file
 from anydepth.infer.translator import Translator, on_engine
 
 
@@ -59,6 +60,16 @@ def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
     assert record_sweep(native, result)
     assert translator.folder is not None
     assert Translator.load(translator.folder, engine="torch", device="cpu").menu.measured_on["engine"] == "native"
+
+
+def test_sweep_of_a_model_file(translator: Translator, tmp_path: Path) -> None:
+    file = tmp_path / "small.anydepth"
+    file.write_bytes(build_runtime_file(translator))
+    (alone,) = run(Translator.load(file, threads=1)).models
+    (of_folder,) = run(on_engine(translator, "native", threads=1)).models
+    assert [one.outputs for one in alone.depths] == [one.outputs for one in of_folder.depths]
+    assert [one.bytes for one in alone.depths] == [one.bytes for one in of_folder.depths]
+    assert [one.parameters for one in alone.depths] == [None] * 4
 
 
 def test_sweep_of_models_of_two_sizes_compares_what_they_share(translator: Translator, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ class EvaluationConditions(Environment):
     batch_sizes: tuple[int, ...]
     timed: int
     repeats: int
-    engine: str = "torch"
+    engine: str
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ class Conditions(Environment):
             **options.search,
             repeats=options.repeats,
             forced=forced,
-            device=", ".join(dict.fromkeys(str(next(one.model.parameters()).device) for one in every)),
+            device=", ".join(dict.fromkeys(one.device for one in every)),
             threads=max(one.engine.threads for one in every),
             engine=", ".join(dict.fromkeys(one.engine.name for one in every)),
         )

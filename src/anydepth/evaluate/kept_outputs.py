@@ -20,7 +20,7 @@ MARK = f"{FOLDER}/{INDEX}"  # a folder that has it is a comparison, however far 
 def outputs_key(translator: Translator, depth: str, sources: Sequence[str], search: dict[str, Any]) -> str:
     """Of all that the outputs depend on."""
     layers = translator.menu[depth].to_json()["subnetwork"]
-    made_with = [versions()["anydepth"], str(next(translator.model.parameters()).device), search]
+    made_with = [versions()["anydepth"], translator.device, search]
     made_with += [] if translator.tag is None else [translator.tag]
     made_with += [] if translator.engine.name == "torch" else [{"engine": translator.engine.name}]
     return _digest(json.dumps([translator.fingerprint, layers, made_with, list(sources)], sort_keys=True))
