@@ -117,6 +117,7 @@ def test_misspelt_names_are_refused(translator: Translator, classifier: Classifi
         ({"engine": "native", "threads": 0}, "^threads is 0: use a whole number, at least 1$"),
         ({"engine": "torch", "quantize": "int8"}, '^quantize="int8" is for engine="native" or engine="ctranslate2"'),
         ({"engine": "torch", "speculate": True}, '^speculate=True is for engine="native"'),
+        ({"shortlist": "yes"}, "^shortlist is 'yes': use True or False$"),
         ({"engine": "torch", "shortlist": True}, '^shortlist=True is for engine="native" or engine="ctranslate2"'),
         ({"target_language": "es"}, "^this model does not translate to 'es'; it has: fr-en$"),
     ],

@@ -1,7 +1,6 @@
 """The tests that hold the shape of the project (see docs/architecture.md)."""
 
 import ast
-import runpy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,9 +79,3 @@ print(anydepth.load({str(toy_run)!r}).translate(["le chat dort."], depth="1-1", 
 """
     done = python(script)
     assert done.stdout.strip() == "the cat sleeps.", done.stderr
-
-
-def test_every_file_is_listed():
-    """If this fails: python tests/docs/list_files.py > docs/files.md"""
-    listed = (Path(__file__).parents[1] / "docs" / "files.md").read_text("utf-8")
-    assert listed == runpy.run_path(str(Path(__file__).parent / "docs" / "list_files.py"))["list_files"]()

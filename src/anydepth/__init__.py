@@ -67,6 +67,8 @@ def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence
     from anydepth.config.reading import read_recipe
     from anydepth.training.run import train as run_recipe
 
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is one string: give a list, [{overrides!r}]")
     return run_recipe(recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe), overrides), Path(out))
 
 

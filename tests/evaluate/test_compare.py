@@ -10,6 +10,7 @@ from constructed_conditions import CONDITIONS
 from matplotlib.image import imread
 from rich.console import Console
 from saved_models import REFERENCES, SOURCES, save_model
+from watched_engine import WatchedEngine
 
 from anydepth.errors import UserError
 from anydepth.evaluate import experiment
@@ -21,6 +22,7 @@ from anydepth.evaluate.kept_outputs import KeptOutputs
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.render import to_terminal
 from anydepth.evaluate.significance import Difference
+from anydepth.infer.translator import Translator
 from anydepth.progress import show_progress
 
 TEXTS = ("one of the four lines", "two of the four lines", "three of the four lines", "four")
@@ -148,7 +150,7 @@ def test_outputs_are_taken_over_for_the_same_model_depth_search_text_and_version
     assert "kept" not in outputs_of_two()
 
 
-def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path) -> None:
     families = {"a/b": save_model(tmp_path / "one", 1), "a b": [save_model(tmp_path / f"m{n}", n) for n in (2, 3)]}
     report = tmp_path / "report"
 
@@ -161,10 +163,8 @@ def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkey
             show_progress(Console(quiet=True))
         return result, console.file.getvalue()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(families["a b"][1], "translate", stop)
-        with pytest.raises(KeyboardInterrupt):
-            compare(families)
+    with pytest.raises(KeyboardInterrupt):
+        compare({**families, "a b": [families["a b"][0], stopping(families["a b"][1])]})
     assert files_in(report) == {"made.json", "a_b.1.txt", "a_b-2.1.txt"}
     whole, said = compare(families)
     assert "outputs kept from before: 2 of 3" in said
@@ -182,15 +182,19 @@ def test_outputs_are_on_disk_before_the_next_model_begins(tmp_path: Path, monkey
         assert (report / "outputs" / model.file).read_text("utf-8").split("\n")[:-1] == list(model.outputs)
 
     newer = [save_model(tmp_path / f"m{n}", n) for n in (4, 5)]
-    monkeypatch.setattr(newer[1], "translate", stop)
     with pytest.raises(KeyboardInterrupt):
-        compare({"a/b": [*newer, families["a b"][1]], "c": families["a/b"]})
+        compare({"a/b": [newer[0], stopping(newer[1]), families["a b"][1]], "c": families["a/b"]})
     kept = KeptOutputs(report)  # although a newer one has the first file of a/b now
     assert all(kept.get(model.made_by, len(SOURCES)) == model.outputs for model in (again.models[0], again.models[2]))
 
 
-def stop(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
+def stopping(translator: Translator) -> Translator:
+    """The same, but for a Ctrl-C at its first batch."""
+
+    def stop(depth: str, size: int) -> None:
+        raise KeyboardInterrupt
+
+    return translator.on(WatchedEngine(translator.engine, stop))
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_the_verb_says_what_int8_costs(by_mi_run, labelled_file, here, tmp_path)
 
 
 def test_bench_times_both_engines_and_compares_their_labels(by_mi_run, labelled_file, here):
-    options = ("--source", labelled_file, "--sentences", 4, "--batch-size", 2, "--rounds", 1)
+    options = ("--source", labelled_file, "--sentences", 4, "--batch-size", 2, "--repeats", 1)
     done = here("bench", by_mi_run, *options, "--depths", "2-0,3-0-words")
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()

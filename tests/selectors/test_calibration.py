@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from conftest import save_changed, toy_pairs
 from rich.console import Console
+from watched_engine import WatchedEngine
 
 import anydepth
 from anydepth.errors import UserError
@@ -206,15 +207,10 @@ def test_every_depth_is_timed_and_scored_on_all_lines(translator, monkeypatch):
     assert said.file.getvalue().splitlines()[-1] == "calibrate: 192 of 192"
 
 
-def test_a_pass_goes_round_all_depths_before_the_next(translator, monkeypatch):
-    depths, translate = [], translator.translate
-
-    def watched(texts, **options):
-        depths.append((options["depth"], len(texts)))
-        return translate(texts, **options)
-
-    monkeypatch.setattr(translator, "translate", watched)
-    measured(translator, ["le chat.", "un chien."], ["the cat.", "a dog."], batch_size=2, timing_sentences=1)
+def test_a_pass_goes_round_all_depths_before_the_next(translator):
+    depths = []
+    watched = translator.on(WatchedEngine(translator.engine, lambda depth, size: depths.append((depth, size))))
+    measured(watched, ["le chat.", "un chien."], ["the cat.", "a dog."], batch_size=2, timing_sentences=1)
     one_by_one, batches = ([(name, size) for name in translator.menu.names] for size in (1, 2))
     warm_up = [call for pair in zip(batches, one_by_one, strict=True) for call in pair]
     assert depths == [*warm_up, *one_by_one, *batches, *one_by_one, *batches]

@@ -63,7 +63,7 @@ def test_an_export_takes_the_shortlist_along(model, listed, tmp_path):
 
 
 def test_bench_shows_every_engine_at_every_depth(model):
-    options = ("--sentences", "6", "--rounds", "1", "--batch-size", "3", "--threads", "1")
+    options = ("--sentences", "6", "--repeats", "1", "--batch-size", "3", "--threads", "1")
     done = anydepth("bench", model, *options, fresh=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()

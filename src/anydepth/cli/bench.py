@@ -27,8 +27,8 @@ def bench(
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, help="Maximum number of sentences or texts to time.")] = 64,
     batch_size: Annotated[int, typer.Option(min=2, help="Larger batch size to time, next to batch size 1.")] = 32,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; engines take turns in each, and the median is reported.")
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Timed repeats; engines take turns in each, and the median is reported.")
     ] = 3,
     from_language: From = None,
     to_language: To = None,
@@ -48,7 +48,7 @@ def bench(
 
     given, chosen = model or bundled_model(), split_names(depths)
     if classifies(given):
-        _bench_classifier(given, chosen, source, (1, batch_size), sentences, rounds, threads or cores())
+        _bench_classifier(given, chosen, source, (1, batch_size), sentences, repeats, threads or cores())
         return
     translator = Translator.load(model, engine="torch", device="cpu", threads=threads or cores())
     translator = translator.between(from_language, to_language)
@@ -56,8 +56,8 @@ def bench(
     sample = find_sample(translator, given, source, size=sentences)
     ways, missing = load_engines(translator, threads or cores())
     sizes = (1, batch_size)
-    with progress_bar("translating", len(names) * len(sizes) * rounds) as advance:
-        rows = list(run_bench(ways, names, sample.sources, sizes, rounds, lambda: advance(1)))
+    with progress_bar("translating", len(names) * len(sizes) * repeats) as advance:
+        rows = list(run_bench(ways, names, sample.sources, sizes, repeats, lambda: advance(1)))
     _print_table(rows, list(ways))
     print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
     for line in missing:
@@ -70,7 +70,7 @@ def _bench_classifier(
     source: Path | None,
     sizes: tuple[int, int],
     texts: int,
-    rounds: int,
+    repeats: int,
     threads: int,
 ) -> None:
     from anydepth.export.bench import bench as run_bench
@@ -84,8 +84,8 @@ def _bench_classifier(
     sample = find_texts(classifier, model, source, COMPARED)
     ways, missing = load_classifier_engines(classifier, threads)
     timed = sample.sources[:texts]
-    with progress_bar("classifying", len(names) * len(sizes) * rounds) as advance:
-        rows = list(run_bench(ways, names, timed, sizes, rounds, lambda: advance(1)))
+    with progress_bar("classifying", len(names) * len(sizes) * repeats) as advance:
+        rows = list(run_bench(ways, names, timed, sizes, repeats, lambda: advance(1)))
     _print_table(rows, list(ways), "torch")
     print(f"{len(timed):,} texts, {sample.origin}; {threads} thread(s)")
     for name in names if "native" in ways else ():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anydepth.cli.classify import ClassifierDepth, WordDepthsFile, WordOptions, load_classifier
+from anydepth.cli.classify import ClassifierDepth, ClassifierEngineOption, WordDepthsFile, WordOptions, load_classifier
 from anydepth.cli.options import Device, Lambda, ModelArgument, ScaleOption, Threads, stderr
 from anydepth.errors import UserError
 
@@ -36,6 +36,7 @@ def explain(
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
+    engine: ClassifierEngineOption = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -49,7 +50,7 @@ def explain(
 
     if html is not None:
         _check_page(html)
-    named = _load([model, *(others or [])], word_depths, depth, device, threads)
+    named = _load([model, *(others or [])], word_depths, depth, device, threads, engine)
     scales = _for_takers(scale, [one.menu[depth].subnetwork.by_word for one in named.values()])
     lambdas = _for_takers(lambda_, [_has_lambdas(one) for one in named.values()])
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
@@ -71,12 +72,17 @@ def explain(
 
 
 def _load(
-    paths: Sequence[Path], word_depths: Path | None, depth: str | None, device: str, threads: int | None
+    paths: Sequence[Path],
+    word_depths: Path | None,
+    depth: str | None,
+    device: str,
+    threads: int | None,
+    engine: str,
 ) -> "dict[str, Classifier]":
     from anydepth.artifact import short_name
 
     loaded = [
-        load_classifier(path, device, threads, WordOptions(None if number else word_depths), depth)
+        load_classifier(path, device, threads, WordOptions(None if number else word_depths), depth, engine)
         for number, path in enumerate(paths)
     ]
     names = [short_name(path) for path in paths]

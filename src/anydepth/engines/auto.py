@@ -25,6 +25,11 @@ class EngineOptions:
     speculate: bool = False  # the first layers draft, all of them verify
     shortlist: bool | None = None  # search among the model's lexical shortlist; None: on native, if it has one
 
+    def __post_init__(self) -> None:
+        for name, value in (("speculate", self.speculate), ("shortlist", self.shortlist)):
+            if value not in (None, True, False):
+                raise UserError(f"{name} is {value!r}: use True or False")
+
 
 def make_engine(loaded: LoadedModel, name: str = AUTO, options: EngineOptions | None = None) -> Engine:
     """The engine of this name, ready to run the model."""

@@ -60,7 +60,7 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _Plan:
     """How the models of a system are run: first as it is judged by, then as its curve has it. `kind` says by what its
     words have their depths. `full` is the depth at which all words run all layers, if that is another. `engine` is what
     runs them."""
@@ -77,16 +77,16 @@ class _MeasuredSystem:
 
     label: str
     members: Sequence[Member]
-    ways: _Ways
+    plan: _Plan
     results: dict[Setting, list[ModelResult]] = field(default_factory=lambda: defaultdict(list))
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     mistakes: tuple[tuple[str, Explanation], ...] = ()
 
     def result(self) -> SystemResult:
-        full = self.ways.full
-        main, *curve = (SettingResult(setting, tuple(self.results[setting])) for setting in self.ways.settings)
+        full = self.plan.full
+        main, *curve = (SettingResult(setting, tuple(self.results[setting])) for setting in self.plan.settings)
         own = SettingResult(full, tuple(self.results[full])) if full is not None and full in self.results else None
-        return SystemResult(self.label, self.ways.kind, main, tuple(curve), own, dict(self.confusion))
+        return SystemResult(self.label, self.plan.kind, main, tuple(curve), own, dict(self.confusion))
 
 
 @dataclass
@@ -159,7 +159,7 @@ def evaluate(
             repeats=options.repeats,
             device=options.device,
             threads=torch.get_num_threads(),
-            engine=", ".join(dict.fromkeys(one.ways.engine for one in everyone)),
+            engine=", ".join(dict.fromkeys(one.plan.engine for one in everyone)),
         ),
         shown.label if shown else "",
         shown.mistakes if shown else (),
@@ -195,7 +195,7 @@ def _round(
     with progress_bar(f"texts classified{said}", sum(len(run.member.test.texts) for run in runs)) as advance:
         for run in runs:
             run.found = run.classify(run.member.test.texts, UNTIMED_BATCH, advance)
-    timed = [run for run in runs if number == 0 or run.setting in (run.system.ways.settings[0], run.system.ways.full)]
+    timed = [run for run in runs if number == 0 or run.setting in (run.system.plan.settings[0], run.system.plan.full)]
     reference = None
     if static is not None and number < len(static.members):
         reference = models[0][0]
@@ -206,16 +206,16 @@ def _round(
     with progress_bar(f"texts timed{said}", total) as advance:
         _time(timed, texts, options, advance)
     for model in models:
-        _gather(model, reference or (model[-1] if model[-1].setting == model[-1].system.ways.full else model[0]))
+        _gather(model, reference or (model[-1] if model[-1].setting == model[-1].system.plan.full else model[0]))
 
 
 def _load(
     system: _MeasuredSystem, number: int, options: EvaluationOptions, static: _MeasuredSystem | None
 ) -> list[_TimedRun]:
     """A run for each way; the last is of the same weights at full depth, if that is another and nothing else static."""
-    member, full = system.members[number], system.ways.full
+    member, full = system.members[number], system.plan.full
     classifier = member.load(options.device, options.engine, torch.get_num_threads())
-    runs = [_TimedRun(system, member, classifier, setting) for setting in system.ways.settings]
+    runs = [_TimedRun(system, member, classifier, setting) for setting in system.plan.settings]
     own = [] if full is None or static is not None else [_TimedRun(system, member, at_full_depth(classifier), full)]
     return [*runs, *own]
 
@@ -240,7 +240,7 @@ def _gather(model: Sequence[_TimedRun], static: _TimedRun) -> None:
         system.results[run.setting].append(run.result(static))
     labels = main.member.test.labels
     system.confusion.update(zip(labels, (one.label for one in main.found), strict=True))
-    if system.ways.kind != ALIKE and not system.mistakes:
+    if system.plan.kind != ALIKE and not system.mistakes:
         wrong = [place for place, one in enumerate(main.found) if one.label != labels[place]]
         wrong.sort(key=lambda place: -main.found[place].probability)  # those that the model was surest of
         texts, depth = main.member.test.texts, main.setting.depth
@@ -252,7 +252,7 @@ def _gather(model: Sequence[_TimedRun], static: _TimedRun) -> None:
 def _static_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _MeasuredSystem:
     """Of what others are compared with: at its own depth, whatever theirs is."""
     system = _make_system(label, members, replace(options, depth=None, scales=(), lambdas=(), exits=()))
-    if system.ways.kind != ALIKE:
+    if system.plan.kind != ALIKE:
         raise UserError(f"{label} is not static, each of its words has its own depth: give another model with static=…")
     return system
 
@@ -260,9 +260,9 @@ def _static_system(label: str, members: Sequence[Member], options: EvaluationOpt
 def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_MeasuredSystem]:
     """Loads every model once. Refuses labels that a model does not know, and settings that it cannot have."""
     found = [_make_system(label, members, options) for label, members in systems.items()]
-    if options.scales and all(system.ways.kind == ALIKE for system in found):
+    if options.scales and all(system.plan.kind == ALIKE for system in found):
         raise UserError("none of these models has a depth per word: leave out scales=…")
-    settings = [setting for system in found for setting in system.ways.settings]
+    settings = [setting for system in found for setting in system.plan.settings]
     if options.lambdas and all(setting.lambda_ is None for setting in settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
     if options.exits and all(setting.exit_rule is None for setting in settings):
@@ -271,19 +271,19 @@ def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_Measure
 
 
 def _make_system(label: str, members: Sequence[Member], options: EvaluationOptions) -> _MeasuredSystem:
-    found: _Ways | None = None
+    found: _Plan | None = None
     for member in members:
         try:
-            ways = _make_ways(member, options)
+            made = _make_plan(member, options)
         except UserError as error:
             raise UserError(f"{label}, {member.name}: {error}" if len(members) > 1 else f"{label}: {error}") from error
-        if ways != (found := found or ways):
+        if made != (found := found or made):
             raise UserError(f"{label}: {member.name} is run in another way than {members[0].name}: name them apart")
     assert found is not None
     return _MeasuredSystem(label, members, found)
 
 
-def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
+def _make_plan(member: Member, options: EvaluationOptions) -> _Plan:
     classifier = member.load(options.device, options.engine, torch.get_num_threads())
     unknown = sorted(set(member.test.labels) - set(classifier.labels))
     if unknown:
@@ -308,7 +308,7 @@ def _make_ways(member: Member, options: EvaluationOptions) -> _Ways:
     for one in settings:
         classifier.check(**asdict(one))
     full = None if sub == whole else Setting(whole.name)
-    return _Ways(kind if by_word else ALIKE, tuple(settings), full, classifier.engine.name)
+    return _Plan(kind if by_word else ALIKE, tuple(settings), full, classifier.engine.name)
 
 
 def _full_depth(classifier: Classifier) -> SubNetwork:

@@ -14,7 +14,7 @@ from anydepth.evaluate.classification_data import Member, Systems
 from anydepth.evaluate.classification_result import ALIKE, Evaluation, SettingResult, SystemResult
 from anydepth.evaluate.experiment import counted, measured_alike, record_measurements
 from anydepth.evaluate.explain import depth_scale
-from anydepth.evaluate.figures import INK, PAPER, Series, look_at, plot
+from anydepth.evaluate.figures import INK, PAPER, Series, plot, series_style
 
 RECORD = "evaluation.json"
 STALE = ("accuracy-depth.png", "speed-batch.png")
@@ -255,7 +255,7 @@ def _looks(evaluation: Evaluation) -> list[tuple[SystemResult, dict[str, Any]]]:
     """Colour and shape of each system; the static one is in ink."""
     static = {"color": INK, "marker": "D"}
     systems = enumerate(evaluation.systems)
-    return [(one, static if one.label == evaluation.static else look_at(place)) for place, one in systems]
+    return [(one, static if one.label == evaluation.static else series_style(place)) for place, one in systems]
 
 
 def _accuracy_figure(evaluation: Evaluation) -> rp.Figure:

@@ -241,7 +241,7 @@ class Series:
         return drawn
 
 
-def look_at(place: int) -> dict[str, Any]:
+def series_style(place: int) -> dict[str, Any]:
     """Colour and shape of the series at this place among several."""
     return {"color": SERIES[place % len(SERIES)], "marker": SHAPES[place % len(SHAPES)]}
 

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 from anydepth.evaluate import report as rp
 from anydepth.evaluate.depth_comparison import SIGNIFICANT, Comparison, SharedDepth
 from anydepth.evaluate.experiment import Example, counted, pick_telling
-from anydepth.evaluate.figures import PointName, Scale, Series, depth_map, look_at, name_points, plot
+from anydepth.evaluate.figures import PointName, Scale, Series, depth_map, name_points, plot, series_style
 from anydepth.evaluate.metrics import sentence_chrf
 from anydepth.evaluate.sweep import DepthResult, Means, ModelSweep, SweepResult
 
@@ -340,7 +340,7 @@ def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
     series, names = [], []
     points: list[Point] = []
     for index, model in enumerate(models):
-        look, front = look_at(index), model.front
+        look, front = series_style(index), model.front
         x, y = [_milliseconds(one) for one in front], [one.bleu for one in front]
         # A step: between two points of the front nothing better than the faster one is on offer.
         series.append(Series(x, y, {**look, "drawstyle": "steps-post", "marker": "", "linewidth": 1.4, "alpha": 0.8}))

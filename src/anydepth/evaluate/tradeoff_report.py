@@ -17,9 +17,9 @@ from anydepth.evaluate.figures import (
     Scale,
     Series,
     depth_map,
-    look_at,
     name_points,
     plot,
+    series_style,
 )
 from anydepth.evaluate.tradeoff import BLEU_TO_GIVE_UP, ChoiceOutcome
 from anydepth.evaluate.tradeoff_result import CurvePoint, FixedDepth, SelectorCurve, TradeoffResult
@@ -235,7 +235,7 @@ def _selector_series(curve: SelectorCurve, place: int) -> Series:
     return Series(
         [1000 * point.seconds for point in points],
         [point.bleu for point in points],
-        {**look_at(place), "markersize": 5, "zorder": 5},
+        {**series_style(place), "markersize": 5, "zorder": 5},
         f"learnt {curve.kind}" + (f", ± standard error of {curve.seeds} seeds" if curve.seeds > 1 else ""),
         [f"{curve.kind}, {point.threshold:g}: {_at(point)}" for point in points],
         [point.bleu_standard_error for point in points],

@@ -67,7 +67,7 @@ def _machine(found: Findings) -> None:
     if quota is not None and quota < usable:
         facts["cores"] += f", limited to {quota:g}"
         found.advice.append(
-            f"the container is limited to {quota:g} cores but sees {usable}: use --threads {max(1, int(quota))}"
+            f"the container is limited to {quota:g} cores but sees {usable}: set threads to {max(1, int(quota))}"
         )
     found.facts["machine"] = facts
     free = shutil.disk_usage(Path.cwd()).free
@@ -113,7 +113,7 @@ def _engines(found: Findings) -> None:
         types = available()
         rows["ctranslate2"] += f", computes in {', '.join(sorted(types))}"
         if "int8" not in types:
-            found.advice.append("CTranslate2 has no int8 on this processor: --quantize int8 saves disk but no time")
+            found.advice.append("CTranslate2 has no int8 on this processor: its int8 models save disk but no time")
     elif not native:
         found.advice.append(
             "without CTranslate2 translation runs on torch, which is about half as fast: "
@@ -131,8 +131,8 @@ def _native(found: Findings) -> tuple[str, bool]:
         return "missing: built where there is a C++ compiler when anydepth is installed", False
     if fastest == "plain":
         found.advice.append(
-            "the native engine has no fast instructions for this processor: `--engine auto` chooses another; "
-            "--engine native runs, slowly"
+            "the native engine has no fast instructions for this processor: the engine `auto` is another; "
+            "native runs, slowly"
         )
         return "int8 without fast instructions", False
     return f"int8, every depth from one copy of the weights, {fastest}", True

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from anydepth.evaluate.figures import INK, PAPER, SERIES, legend_below, look_at, shortened, tip_points, with_tip
+from anydepth.evaluate.figures import INK, PAPER, SERIES, legend_below, series_style, shortened, tip_points, with_tip
 from anydepth.evaluate.report import Figure
 from anydepth.training.run_log import LayerGrid, LayersOverSteps, StepCurve, TrainingRun, in_order
 
@@ -132,7 +132,7 @@ def loss_curves(runs: Sequence[TrainingRun]) -> Figure | None:
     curves: dict[str, list[Curve]] = {"training": [], "validation": []}
     entries: dict[str, Artist] = {}
     for place, run in enumerate(runs):
-        look = look_at(place)
+        look = series_style(place)
         curves["training"].append((run.label, run.curve(run.loss_name), {"color": look["color"]}))
         if not run.validation():
             entries[run.label] = Line2D([], [], **look)
