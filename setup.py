@@ -1,14 +1,16 @@
-"""What pyproject.toml cannot express: the bundled model is outside src but installed as part of the package, and the
-C++ core of the native engine is compiled if there is a compiler."""
+"""What pyproject.toml cannot express: the bundled model is outside src but part of a wheel, and the C++ core of the
+native engine is compiled if there is a compiler."""
 
+import shutil
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 CORE = "csrc"
-
+MODELS = "models"
 
 FLAGS = {"msvc": ["/std:c++17", "/O2", "/EHsc", "/utf-8"]}
 UNIX_FLAGS = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"]
@@ -39,10 +41,22 @@ class BuildCore(build_ext):
         super().build_extension(ext)
 
 
+class BuildWithModels(build_py):
+    """An installation in place finds the models in the checkout."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            made_where_used = shutil.ignore_patterns("packed.anydepth")
+            shutil.copytree(
+                MODELS, Path(self.build_lib, "anydepth", MODELS), ignore=made_where_used, dirs_exist_ok=True
+            )
+
+
 setup(
-    packages=[*find_packages("src"), "anydepth.models"],
-    package_dir={"": "src", "anydepth.models": "models"},
-    cmdclass={"build_ext": BuildCore},
+    packages=find_packages("src"),
+    package_dir={"": "src"},
+    cmdclass={"build_ext": BuildCore, "build_py": BuildWithModels},
     ext_modules=[
         Extension(
             "anydepth.engines._core",

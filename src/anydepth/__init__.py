@@ -72,6 +72,10 @@ def train(recipe: "Path | str | Recipe", out: Path | str, *, overrides: Sequence
     return run_recipe(recipe if isinstance(recipe, Recipe) else read_recipe(Path(recipe), overrides), Path(out))
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> object:
     """Translator and Classifier are imported when they are asked for: `import anydepth` stays cheap."""
     if name == "Translator":

@@ -40,8 +40,9 @@ def bench(
     """
     from anydepth.cli.export import classifies
     from anydepth.device import cores
+    from anydepth.evaluate.experiment import OtherLoad
     from anydepth.export.bench import bench as run_bench
-    from anydepth.export.bench import load_engines
+    from anydepth.export.bench import count_passes, load_engines
     from anydepth.export.sample import find_sample
     from anydepth.infer.translator import Translator
     from anydepth.progress import progress_bar
@@ -55,12 +56,12 @@ def bench(
     names = translator.menu.names if chosen is None else [translator.menu[one].name for one in chosen]
     sample = find_sample(translator, given, source, size=sentences)
     ways, missing = load_engines(translator, threads or cores())
-    sizes = (1, batch_size)
-    with progress_bar("translating", len(names) * len(sizes) * repeats) as advance:
-        rows = list(run_bench(ways, names, sample.sources, sizes, repeats, lambda: advance(1)))
+    sizes, load = (1, batch_size), OtherLoad()
+    with progress_bar("passes", count_passes(ways, names, sizes, repeats)) as advance:
+        rows = list(run_bench(ways, names, sample.sources, sizes, repeats, advance))
     _print_table(rows, list(ways))
     print(f"{len(sample.sources):,} sentences, {sample.origin}; {threads or cores()} thread(s)")
-    for line in missing:
+    for line in filter(None, (*missing, load.doubt(threads or cores()))):
         stderr.print(line)
 
 
@@ -73,8 +74,9 @@ def _bench_classifier(
     repeats: int,
     threads: int,
 ) -> None:
+    from anydepth.evaluate.experiment import OtherLoad
     from anydepth.export.bench import bench as run_bench
-    from anydepth.export.bench import load_classifier_engines
+    from anydepth.export.bench import count_passes, load_classifier_engines
     from anydepth.export.classifier import compare_labels, find_texts
     from anydepth.infer.classifier import Classifier
     from anydepth.progress import progress_bar
@@ -84,8 +86,9 @@ def _bench_classifier(
     sample = find_texts(classifier, model, source, COMPARED)
     ways, missing = load_classifier_engines(classifier, threads)
     timed = sample.sources[:texts]
-    with progress_bar("classifying", len(names) * len(sizes) * repeats) as advance:
-        rows = list(run_bench(ways, names, timed, sizes, repeats, lambda: advance(1)))
+    load = OtherLoad()
+    with progress_bar("passes", count_passes(ways, names, sizes, repeats)) as advance:
+        rows = list(run_bench(ways, names, timed, sizes, repeats, advance))
     _print_table(rows, list(ways), "torch")
     print(f"{len(timed):,} texts, {sample.origin}; {threads} thread(s)")
     for name in names if "native" in ways else ():
@@ -95,7 +98,7 @@ def _bench_classifier(
             before, after = one.accuracy
             line += f"; accuracy {before:.2f} in float32, {after:.2f} in int8 ({after - before:+.2f})"
         print(line)
-    for line in missing:
+    for line in filter(None, (*missing, load.doubt(threads))):
         stderr.print(line)
 
 

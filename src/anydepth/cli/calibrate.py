@@ -66,7 +66,7 @@ def calibrate(
     """Measure time and quality of every depth on this machine, for `translate --budget`."""
     from anydepth.evaluate.calibrate import calibrate as run_calibrate
     from anydepth.evaluate.calibrate import calibration_report
-    from anydepth.evaluate.experiment import RunOptions
+    from anydepth.evaluate.experiment import OtherLoad, RunOptions
     from anydepth.evaluate.render import to_terminal
     from anydepth.infer.translator import Translator
     from anydepth.selectors.calibration import refuse_newer, save
@@ -84,8 +84,11 @@ def calibrate(
     refuse_newer(translator.folder, translator.fingerprint)  # before minutes of work, not after
     text = given or _own_text(translator, model or bundled_model())
     options = RunOptions(beam, length_penalty, batch_size, cut_long, text.source_name, text.reference_name, repeats)
+    load = OtherLoad()
     calibration = run_calibrate(translator, text.sources, text.references, options, timing_sentences=sentences)
     to_terminal(calibration_report(calibration), results())
+    if doubt := load.doubt(translator.engine.threads):
+        stderr.print(f"{doubt} Calibrate again when they have ended.")
     stderr.print(f"stored in {save(calibration, translator.folder, translator.fingerprint)}")
 
 

@@ -168,7 +168,12 @@ class Conditions(Environment):
     @property
     def is_machine_busy(self) -> bool:
         """Whether other programs left fewer cores than the engine has threads."""
-        return usable_cores() - (self.other_load or 0) < self.threads - 0.25
+        return _leaves_too_few(self.other_load, self.threads)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why its times cannot be believed; None if they can."""
+        return doubt_of_times([busy_cores(self.other_load)] if self.is_machine_busy else [])
 
     def details(self, signatures: Mapping[str, str], more: Mapping[str, str]) -> Details:
         """For the end of a report; `more` is what this experiment has to say besides."""
@@ -195,6 +200,13 @@ class OtherLoad:
         busy, own, wall = (after - before for before, after in zip(self._start, self._now(), strict=True))
         return max(0.0, busy - own) / wall if busy > 0 and wall > 0 else None
 
+    def doubt(self, threads: int) -> str | None:
+        """Why times of so many threads, measured meanwhile, cannot be believed; None if they can."""
+        busy = self.cores()
+        if busy is None or not _leaves_too_few(busy, threads):
+            return None
+        return doubt_of_times([busy_cores(busy)])
+
     @staticmethod
     def _now() -> tuple[float, float, float]:
         """Seconds: of all cores, of this process, of the clock."""
@@ -205,6 +217,19 @@ class OtherLoad:
         except (OSError, ValueError):
             busy = 0.0
         return busy, time.process_time(), time.perf_counter()
+
+
+def busy_cores(other_load: float | None) -> str:
+    return f"other programs kept {other_load or 0:.1f} cores busy"
+
+
+def doubt_of_times(reasons: Sequence[str]) -> str | None:
+    """As a sentence, if there are reasons."""
+    return f"Do not trust these times: {' and '.join(reasons)}." if reasons else None
+
+
+def _leaves_too_few(other_load: float | None, threads: int) -> bool:
+    return usable_cores() - (other_load or 0) < threads - 0.25
 
 
 @dataclass

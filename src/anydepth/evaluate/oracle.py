@@ -5,7 +5,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from anydepth.evaluate.experiment import (
     Conditions,
     DepthRun,
     Example,
+    OtherLoad,
     RunOptions,
     Translators,
     make_families,
@@ -190,8 +191,7 @@ def oracle(
     """
     options = options or RunOptions()
     families = make_families(translators)
-    conditions = Conditions.here(families, len(sources), options)
-    models = []
+    load, models = OtherLoad(), []
     for label, members in families.items():
         table = translate_every_depth(members, sources, references, options, label)
         runs = fastest_first(members, label)
@@ -199,6 +199,7 @@ def oracle(
         with progress_bar(f"{label}: timed passes", (2 if len(runs) > 1 else 1) * options.repeats) as advance:
             timing = _time(table, runs, deepest, options, advance)
         models.append(ModelOracle(label, table, tuple(run.layers for run in runs), deepest, timing))
+    conditions = replace(Conditions.here(families, len(sources), options), other_load=load.cores())
     return OracleResult(models, conditions, score(references[:1], references[:1]).signatures)
 
 

@@ -25,6 +25,7 @@ SHARES = (
 def oracle_report(result: OracleResult) -> rp.Report:
     conditions, files, several = result.conditions, tsv_files(result), len(result.models) > 1
     sections: list[rp.Section] = [rp.Text(LEAD, where="page")]
+    sections += [rp.Text(conditions.doubt, "warning")] if conditions.doubt else []
     for model in result.models:
         sections += [*([rp.Heading(model.label, 3)] if several else []), _tiles(model)]
     sections += [rp.Heading("Where the best translations are"), *_maps(result)]
@@ -115,7 +116,7 @@ def _choices(model: ModelOracle) -> rp.Table:
         rp.Column("", lambda one: one[0]),
         rp.Column("depth", lambda one: one[1].name),
         rp.Column("BLEU", lambda one: one[1].bleu, ".2f"),
-        rp.Column("chrF", lambda one: one[1].chrf, ".2f", "mean over the sentences"),
+        rp.Column("mean chrF", lambda one: one[1].chrf, ".2f", "of the sentences, each by itself"),
         rp.Column("mean n", lambda one: one[1].encoder_layers, ".2f", "encoder layers on average"),
         rp.Column("mean m", lambda one: one[1].decoder_layers, ".2f", "decoder layers on average"),
         rp.Column("seconds", lambda one: one[1].seconds, ".2f", "of the oracle and the deepest depth alone"),

@@ -19,7 +19,9 @@ from anydepth.evaluate.experiment import (
     OtherLoad,
     RunOptions,
     Translators,
+    busy_cores,
     check_paired,
+    doubt_of_times,
     make_families,
     make_runs,
     measured_alike,
@@ -184,10 +186,10 @@ class SweepResult:
         unsteady = [spread for spread in spreads if spread > DOUBTFUL_SPREAD]
         reasons = []
         if self.conditions.is_machine_busy:
-            reasons.append(f"other programs kept {self.conditions.other_load:.1f} cores busy")
+            reasons.append(busy_cores(self.conditions.other_load))
         if unsteady:
             reasons.append(f"passes over {len(unsteady)} of {len(spreads)} depths differ by up to {max(unsteady):.0%}")
-        return f"Do not trust these times: {' and '.join(reasons)}." if reasons else None
+        return doubt_of_times(reasons)
 
     def model(self, label: str) -> ModelSweep:
         return next(model for model in self.models if model.label == label)

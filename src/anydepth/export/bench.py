@@ -63,28 +63,41 @@ def load_classifier_engines(classifier: Classifier, threads: int) -> tuple[dict[
     return engines, missing
 
 
+def _able(engines: Mapping[str, Translator | Classifier], depth: str, size: int) -> dict[str, Translator | Classifier]:
+    """Engines that cannot run a depth are left out of it. Drafts are for single sentences."""
+    fit = {name: one for name, one in engines.items() if size == 1 or "drafts" not in name}
+    return {name: one for name, one in fit.items() if _runs(one, depth)}
+
+
+def count_passes(
+    engines: Mapping[str, Translator | Classifier], depths: Sequence[str], batch_sizes: Sequence[int], repeats: int
+) -> int:
+    """How often `bench` goes over the texts, to warm up and to time."""
+    return (1 + repeats) * sum(len(_able(engines, depth, size)) for depth in depths for size in batch_sizes)
+
+
 def bench(
     engines: Mapping[str, Translator | Classifier],
     depths: Sequence[str],
     texts: Sequence[str],
     batch_sizes: Sequence[int],
-    rounds: int,
-    done: Callable[[], None] = lambda: None,
+    repeats: int,
+    done: Callable[[int], None] = lambda passes: None,
 ) -> Iterator[BenchRow]:
-    """Engines that cannot run a depth are left out of it. Drafts are for single sentences."""
+    """Engines take turns in each round. `done` is called after each pass over the texts."""
     for depth in depths:
         for size in batch_sizes:
-            able = {name: one for name, one in engines.items() if size == 1 or "drafts" not in name}
-            able = {name: one for name, one in able.items() if _runs(one, depth)}
+            able = _able(engines, depth, size)
             seconds: dict[str, list[float]] = {name: [] for name in able}
             for engine in able.values():
                 _run(engine, texts[: max(4, size)], depth, size)  # warms up
-            for _ in range(rounds):
+                done(1)
+            for _ in range(repeats):
                 for name, engine in able.items():
                     began = time.perf_counter()
                     _run(engine, texts, depth, size)
                     seconds[name].append(time.perf_counter() - began)
-                done()
+                    done(1)
             yield BenchRow(depth, size, {name: 1000 * median(each) / len(texts) for name, each in seconds.items()})
 
 

@@ -337,6 +337,8 @@ def _group_by_depth(
         return {menu[depth].name: list(waiting)}
     if isinstance(depth, Selector):
         names: Sequence[str] = depth.choose([sources[i] for i in waiting]) if waiting else []
+        if len(names) != len(waiting):
+            raise UserError(f"{depth!r} chose {len(names):,} depths for {len(waiting):,} texts: one for each is needed")
     elif len(depth) == len(sources):
         names = [depth[i] for i in waiting]
     else:
