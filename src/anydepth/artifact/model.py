@@ -256,6 +256,10 @@ def resolve(path: Path | str) -> Path:
     inside = sorted(config.parent.name for config in path.glob("*/config.json"))
     if inside:
         raise UserError(f"{path} is not a model but has some: choose one of {', '.join(inside)} in it")
+    if path.is_file():
+        raise UserError(
+            f"{path} is no model: give a model folder or a model file (.anydepth); text comes from `< FILE`"
+        )
     raise UserError(f"{path} is not a model folder: it has no config.json")
 
 

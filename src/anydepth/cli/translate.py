@@ -165,7 +165,7 @@ def _choose_depth(
     from anydepth.infer.options import AUTO
 
     if threshold is not None and (depth != AUTO or budget is not None):
-        raise UserError("--threshold is for --depth auto without a budget: leave it out, or leave out the others")
+        raise UserError("--threshold is for --depth auto, without --budget")
     if threshold is not None and not math.isfinite(threshold):
         raise UserError(f"a threshold of {threshold} is not a finite number: give one such as 0.5 or 3")
     if budget is not None and depth not in (None, AUTO):

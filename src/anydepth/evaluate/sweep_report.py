@@ -36,9 +36,9 @@ COLUMNS = (
     rp.Column("chrF", lambda one: one.quality.chrf, ".2f", "overlap of character sequences, 0 to 100"),
     rp.Column("seconds", lambda one: one.seconds, ".2f", "for the whole test set, the median of all passes"),
     rp.Column("spread", lambda one: one.spread, ".0%", "slowest minus fastest pass, as a share of the median"),
-    rp.Column("ms/sent", _milliseconds, ".1f", "the same time per sentence, in milliseconds", where="page"),
-    rp.Column("sent/s", lambda one: one.sentences_per_second, ".1f", "sentences translated per second"),
-    rp.Column("tok/s", lambda one: one.tokens_per_second, ".0f", "subwords written per second", where="page"),
+    rp.Column("ms/sent", _milliseconds, ".2f", "the same time per sentence, in milliseconds", where="page"),
+    rp.Column("sent/s", lambda one: one.sentences_per_second, ",.1f", "sentences translated per second"),
+    rp.Column("tok/s", lambda one: one.tokens_per_second, ",.0f", "subwords written per second", where="page"),
     rp.Column(
         "params", lambda one: _millions(one.parameters), ".1f", "weights that run, each counted once, in millions"
     ),
@@ -139,6 +139,7 @@ def _numbers(model: ModelSweep, several: bool) -> rp.Details:
         points = [(one.encoder_layers, one.decoder_layers, one.bleu) for one in model.depths]
         sections += [
             rp.tabulate_depths(f"{model.label}: BLEU", points, max, ("mean", fmean)),
+            rp.Text("Means over all depths with as many layers on one side:", "soft", where="page"),
             _means("Means by encoder layers", "n", model.means_by_encoder),
             _means("Means by decoder layers", "m", model.means_by_decoder),
         ]
@@ -289,13 +290,23 @@ def depths_to_show(model: ModelSweep) -> list[DepthResult]:
     return [candidates[index] for index in sorted(indices)]
 
 
+def _is_short(result: SweepResult) -> bool:
+    """Whether a tenth of a millisecond is much."""
+    return max(map(_milliseconds, (one for model in result.models for one in model.depths))) < 10
+
+
 def _depth_maps(result: SweepResult) -> list[rp.Section]:
     """BLEU and time over n x m for each model, on one scale for all of them, a depth at the same place in each."""
     stems, several = rp.file_stems(result.labels), len(result.models) > 1
     sections: list[rp.Section] = [] if several else [rp.Heading("Quality and time at every depth")]
     kinds: Sequence[tuple[str, str, Scale, Callable[[DepthResult], float]]] = (
         ("bleu", "BLEU, higher is better", Scale("viridis", "BLEU"), lambda one: one.bleu),
-        ("time", "ms per sentence, lower is better", Scale("cividis_r", "ms"), _milliseconds),
+        (
+            "time",
+            "ms per sentence, lower is better",
+            Scale("cividis_r", "ms", number="{:.2f}" if _is_short(result) else ""),
+            _milliseconds,
+        ),
     )
     for name, title, scale, value in kinds:
         maps = {one.label: {place: value(cell) for place, cell in one.cells.items()} for one in result.models}
@@ -341,13 +352,15 @@ def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
     points: list[Point] = []
     for index, model in enumerate(models):
         look, front = series_style(index), model.front
+        on_front = f"{model.label}: Pareto front" if len(models) > 1 else "on the Pareto front"
         x, y = [_milliseconds(one) for one in front], [one.bleu for one in front]
         # A step: between two points of the front nothing better than the faster one is on offer.
         series.append(Series(x, y, {**look, "drawstyle": "steps-post", "marker": "", "linewidth": 1.4, "alpha": 0.8}))
-        series.append(Series(x, y, {**look, "linestyle": "", "markersize": 7}, f"{model.label}: Pareto front"))
+        series.append(Series(x, y, {**look, "linestyle": "", "markersize": 7}, on_front))
         x, y = [_milliseconds(one) for one in model.depths], [one.bleu for one in model.depths]
         tips = [f"{model.label} {one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.1f} ms" for one in model.depths]
-        series.append(Series(x, y, {**look, "linestyle": "", "markersize": 5, "alpha": 0.35, "mew": 0}, tips=tips))
+        others = {**look, "linestyle": "", "markersize": 5, "alpha": 0.35, "mew": 0}
+        series.append(Series(x, y, others, "" if len(models) > 1 else "other depths", tips))
         for one, place in zip(model.depths, zip(x, y, strict=True), strict=True):
             names.append(PointName(one.depth, *place, look["color"], minor=one not in front))
         points += zip(x, y, strict=True)

@@ -310,7 +310,7 @@ def load_for_engine(path: Path | str, device: str, engine: str) -> LoadedModel:
     loaded = load_model(path, device, defer=engine in DEFERRED)
     if loaded.kind == "classifier":
         raise UserError(
-            f"{path} classifies texts: use Classifier.load, or `anydepth classify`, `evaluate` or `explain`"
+            f"{path} classifies texts: use `anydepth classify`, `evaluate` or `explain`; in Python, Classifier.load"
         )
     return loaded
 
