@@ -68,6 +68,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 #include "kernels_interleave.inl"
 
 // VNNI multiplies unsigned by signed bytes: weights are made 128 larger, as unsigned bytes, when they are loaded, and 128
@@ -79,7 +80,6 @@ inline __m512i load_unsigned(const int8_t* tile) {
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums,
                            const GemmOutput& target) {
   const int output = block * TILE;
-  sums = _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
   const __m512 factor = _mm512_mul_ps(_mm512_loadu_ps(w.scales + output), _mm512_set1_ps(x.scales[row]));
   const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.zero_points[row]), _mm512_loadu_ps(w.sums + output),
                                         _mm512_loadu_ps(w.bias + output));
@@ -88,6 +88,10 @@ inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int ro
   if (target.epilogue == Epilogue::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
   if (target.epilogue == Epilogue::add) p = _mm512_fmadd_ps(_mm512_set1_ps(target.alpha), p, _mm512_loadu_ps(out));
   _mm512_storeu_ps(out, p);
+}
+
+inline __m512i without_offset(__m512i sums, const QuantizedRows& x, int row) {
+  return _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
 }
 
 inline __m512i four_inputs(const int8_t* a) {
@@ -131,8 +135,52 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int i = 1; i < SPLIT; ++i) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[i][r]);
-    apply_epilogue(w, x, r, block, sums[0][r], target);
+    apply_epilogue(w, x, r, block, without_offset(sums[0][r], x, r), target);
   }
+}
+
+// -8 times the sum of each group of a row: int4 weights are 8 larger as unsigned bytes.
+inline void group_offsets(const int8_t* a, int groups, int32_t* to) {
+  for (int group = 0; group < groups; ++group, a += GROUP) {
+    int32_t sum = 0;
+    for (int i = 0; i < GROUP; ++i) sum += a[i];
+    to[group] = -8 * sum;
+  }
+}
+
+// A row of int4: the upper four bits of a byte are 16 times their value, and so is `high`.
+inline void gemm_int4_row(const PackedMatrix& w, const QuantizedRows& x, int row, const int32_t* offsets, int block,
+                          const GemmOutput& target) {
+  constexpr size_t STEP = TILE * QUAD, AHEAD = 4096;
+  const int groups = w.quads / GROUP_QUADS;
+  const uint8_t* nibbles = w.nibbles + size_t(block) * w.quads * STEP / 2;
+  const int8_t* factors = w.factors + size_t(block) * groups * TILE;
+  const int8_t* a = x.values + size_t(row) * x.stride;
+  const __m512i lower = _mm512_set1_epi8(0x0F), upper = _mm512_set1_epi8(static_cast<char>(0xF0));
+  __m512i sums = _mm512_setzero_si512();
+  for (int group = 0; group < groups; ++group, factors += TILE) {
+    __m512i low = _mm512_set1_epi32(offsets[group]), high = _mm512_setzero_si512();
+    ANYDEPTH_UNROLL
+    for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += STEP, a += 2 * QUAD) {
+      prefetch(reinterpret_cast<const int8_t*>(nibbles) + AHEAD);
+      const __m512i both = _mm512_loadu_si512(nibbles);
+      low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, lower), four_inputs(a));
+      high = _mm512_dpbusd_epi32(high, _mm512_and_si512(both, upper), four_inputs(a + QUAD));
+    }
+    const __m512i all = _mm512_add_epi32(low, _mm512_srai_epi32(high, 4));
+    const __m512i factor = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(factors)));
+    sums = _mm512_add_epi32(sums, _mm512_mullo_epi32(all, factor));
+  }
+  apply_epilogue(w, x, row, block, sums, target);
+}
+
+void gemm_int4(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  const int groups = w.quads / GROUP_QUADS;
+  int32_t* offsets = reinterpret_cast<int32_t*>(x.scratch);
+  for (int row = 0; row < rows; ++row)
+    group_offsets(x.values + size_t(row) * x.stride, groups, offsets + size_t(row) * groups);
+  for (int block = 0; block < w.blocks; ++block)
+    for (int row = 0; row < rows; ++row) gemm_int4_row(w, x, row, offsets + size_t(row) * groups, block, target);
 }
 
 // Many rows: bound by computing. The next blocks are prefetched meanwhile.
@@ -165,7 +213,8 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_
   ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
-    for (int b = 0; b < BLOCKS; ++b) apply_epilogue(w, x, row + r, block + b, sums[r][b], target);
+    for (int b = 0; b < BLOCKS; ++b)
+      apply_epilogue(w, x, row + r, block + b, without_offset(sums[r][b], x, row + r), target);
   }
 }
 
@@ -188,6 +237,7 @@ const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int qu
 }
 
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  if (rows <= 4 && w.nibbles != nullptr) return gemm_int4(w, x, rows, target);
   if (rows <= 4) {
     const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
     for (int block = 0; block < w.blocks; ++block) {
@@ -201,12 +251,16 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
   const int parts = (rows + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
   const auto start = [&](int part) { return static_cast<int>(int64_t(rows) * part / parts); };
   for (int part = 0; part < parts; ++part) interleave_rows(x, start(part), start(part + 1) - start(part), w.quads);
-  for (int block = 0; block < w.blocks; block += 2)
+  const auto two_blocks = [&](const PackedMatrix& own, int block, const GemmOutput& to) {
     for (int part = 0; part < parts; ++part) {
       const int from = start(part), count = start(part + 1) - from;
-      const GemmRows run = block + 2 <= w.blocks ? gemm_for_rows<2>(count) : gemm_for_rows<1>(count);
-      run(w, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, target);
+      const GemmRows run = block + 2 <= own.blocks ? gemm_for_rows<2>(count) : gemm_for_rows<1>(count);
+      run(own, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, to);
     }
+  };
+  for_int8_blocks(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
+    for (int block = 0; block < own.blocks; block += 2) two_blocks(own, block, to);
+  });
 }
 
 }  // namespace

@@ -43,6 +43,23 @@
     static inline __m256i finish(const __m256i* sums, int32_t inputs) {                                  \
       return _mm256_sub_epi32(sums[0], _mm256_set1_epi32(128 * inputs));                                 \
     }                                                                                                    \
+    static inline int32_t offset(const int8_t* a) {                                                      \
+      int32_t sum = 0;                                                                                   \
+      for (int i = 0; i < GROUP; ++i) sum += a[i];                                                       \
+      return -8 * sum;                                                                                   \
+    }                                                                                                    \
+    static inline __m256i group(const uint8_t* nibbles, const int8_t* a, int32_t offset, __m128i factors) {\
+      const __m256i lower = _mm256_set1_epi8(0x0F), upper = _mm256_set1_epi8(static_cast<char>(0xF0));   \
+      __m256i low = _mm256_set1_epi32(offset), high = _mm256_setzero_si256();                            \
+      ANYDEPTH_UNROLL                                                                                    \
+      for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += TILE * QUAD, a += 2 * QUAD) {           \
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles));              \
+        low = DPBUSD(low, _mm256_and_si256(both, lower), broadcast(a));                                  \
+        high = DPBUSD(high, _mm256_and_si256(both, upper), broadcast(a + QUAD));  /* 16 times what it is */\
+      }                                                                                                  \
+      const __m256i all = _mm256_add_epi32(low, _mm256_srai_epi32(high, 4));                             \
+      return _mm256_mullo_epi32(all, _mm256_cvtepi8_epi32(factors));                                     \
+    }                                                                                                    \
   };
 
 // After all headers: what is in those is shared with code that must run anywhere.
