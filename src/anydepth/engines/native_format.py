@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from anydepth.artifact.arrays import Floats32, ModelArrays
 from anydepth.artifact.folder import first_positions
-from anydepth.artifact.model_file import CLASSIFIES, INT4, LINE, SINUSOIDAL, VERSION, FileSection, Kind, build_model_file
+from anydepth.artifact.model_file import (
+    CLASSIFIES,
+    INT4,
+    LINE,
+    SINUSOIDAL,
+    VERSION,
+    FileSection,
+    Kind,
+    build_model_file,
+)
 from anydepth.config import ModelConfig
 from anydepth.engines.base import check_native
 from anydepth.tensors import sinusoids
