@@ -168,6 +168,30 @@ inline void gemm_signed_row(const PackedMatrix& w, const QuantizedRows& x, int b
   for (int half = 0; half < 2; ++half) apply_epilogue(w, x, 0, block, half, sums[half], target);
 }
 
+// The products of codes from 0 to 15 and factors, of even and of odd bytes, less 8 times the factor.
+inline void unpack_group_fast(const uint8_t* from, const int8_t* factors, int8_t* to) {
+  constexpr int STEP = TILE * QUAD;
+  const __m256i lower = _mm256_set1_epi8(0x0F), even = _mm256_set1_epi16(0x00FF);
+  const __m256i repeat = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  for (int half = 0; half < 2; ++half) {
+    const __m128i own = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors + half * 8));
+    const __m256i factor = _mm256_shuffle_epi8(_mm256_cvtepi8_epi32(own), repeat);
+    const __m256i of_even = _mm256_and_si256(factor, even), of_odd = _mm256_andnot_si256(even, factor);
+    const __m256i eight = _mm256_and_si256(_mm256_slli_epi16(factor, 3), _mm256_set1_epi8(static_cast<char>(0xF8)));
+    const auto store = [&](__m256i codes, int8_t* into) {
+      const __m256i first = _mm256_and_si256(_mm256_maddubs_epi16(codes, of_even), even);
+      const __m256i second = _mm256_slli_epi16(_mm256_maddubs_epi16(codes, of_odd), 8);
+      const __m256i all = _mm256_sub_epi8(_mm256_or_si256(first, second), eight);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(into), all);
+    };
+    for (int two = 0; two < GROUP_QUADS / 2; ++two) {
+      const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + two * STEP + half * 32));
+      store(_mm256_and_si256(both, lower), to + 2 * two * STEP + half * 32);
+      store(_mm256_and_si256(_mm256_srli_epi16(both, 4), lower), to + (2 * two + 1) * STEP + half * 32);
+    }
+  }
+}
+
 // A row of int4.
 inline void gemm_int4_row(const PackedMatrix& w, const QuantizedRows& x, int row, const int32_t* offsets, int block,
                           const GemmOutput& target) {
@@ -180,11 +204,9 @@ inline void gemm_int4_row(const PackedMatrix& w, const QuantizedRows& x, int row
   for (int group = 0; group < groups; ++group, factors += TILE, nibbles += GROUP_QUADS / 2 * STEP, a += GROUP) {
     ANYDEPTH_UNROLL
     for (int two = 0; two < GROUP_QUADS / 2; ++two) prefetch(reinterpret_cast<const int8_t*>(nibbles) + two * STEP + 4096);
-    ANYDEPTH_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const __m128i own = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors + half * 8));
-      sums[half] = _mm256_add_epi32(sums[half], Dot::group(nibbles + half * STEP / 2, a, offsets[group], own));
-    }
+    __m256i found[2];
+    Dot::group(nibbles, a, offsets[group], factors, found);
+    for (int half = 0; half < 2; ++half) sums[half] = _mm256_add_epi32(sums[half], found[half]);
   }
   for (int half = 0; half < 2; ++half) apply_epilogue(w, x, row, block, half, sums[half], target);
 }
@@ -223,7 +245,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
         }
       }
     };
-    for_int8_blocks(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
+    for_int8_blocks<unpack_group_fast>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
       for (int block = 0; block < own.blocks; ++block) one_block(own, block, to);
     });
   };

@@ -139,48 +139,75 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
   }
 }
 
-// -8 times the sum of each group of a row: int4 weights are 8 larger as unsigned bytes.
-inline void group_offsets(const int8_t* a, int groups, int32_t* to) {
-  for (int group = 0; group < groups; ++group, a += GROUP) {
-    int32_t sum = 0;
-    for (int i = 0; i < GROUP; ++i) sum += a[i];
-    to[group] = -8 * sum;
+// The products of codes from 0 to 15 and factors, of even and of odd bytes, less 8 times the factor.
+inline void unpack_group_fast(const uint8_t* from, const int8_t* factors, int8_t* to) {
+  constexpr int STEP = TILE * QUAD;
+  const __m512i lower = _mm512_set1_epi8(0x0F), even = _mm512_set1_epi16(0x00FF);
+  const __m512i repeat = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(factors));
+  const __m512i factor = _mm512_shuffle_epi8(_mm512_cvtepi8_epi32(own), repeat);
+  const __m512i of_even = _mm512_and_si512(factor, even), of_odd = _mm512_andnot_si512(even, factor);
+  const __m512i eight = _mm512_and_si512(_mm512_slli_epi16(factor, 3), _mm512_set1_epi8(static_cast<char>(0xF8)));
+  const auto store = [&](__m512i codes, int8_t* into) {
+    const __m512i first = _mm512_and_si512(_mm512_maddubs_epi16(codes, of_even), even);
+    const __m512i second = _mm512_slli_epi16(_mm512_maddubs_epi16(codes, of_odd), 8);
+    _mm512_storeu_si512(into, _mm512_sub_epi8(_mm512_or_si512(first, second), eight));
+  };
+  ANYDEPTH_UNROLL
+  for (int two = 0; two < GROUP_QUADS / 2; ++two, from += STEP, to += 2 * STEP) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + 4096, _MM_HINT_T0);
+    const __m512i both = _mm512_loadu_si512(from);
+    store(_mm512_and_si512(both, lower), to);
+    store(_mm512_and_si512(_mm512_srli_epi16(both, 4), lower), to + STEP);
   }
 }
 
-// A row of int4: the upper four bits of a byte are 16 times their value, and so is `high`.
-inline void gemm_int4_row(const PackedMatrix& w, const QuantizedRows& x, int row, const int32_t* offsets, int block,
-                          const GemmOutput& target) {
+// -8 times the sum of a group: int4 weights are 8 larger as unsigned bytes.
+inline int32_t group_offset(const int8_t* a) {
+  const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(8),
+                                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)));
+  __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0x4E));
+  return -_mm_cvtsi128_si32(_mm_add_epi32(all, _mm_shuffle_epi32(all, 0xB1)));
+}
+
+// A few rows of int4. `a` is [quads, ROWS, QUAD], and `offsets` [groups, ROWS]. In a single row the upper four bits stay
+// where they are, 16 times their value, and so is the sum of their products.
+template <int ROWS>
+inline void gemm_int4_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, const int32_t* offsets,
+                           int block, const GemmOutput& target) {
   constexpr size_t STEP = TILE * QUAD, AHEAD = 4096;
   const int groups = w.quads / GROUP_QUADS;
   const uint8_t* nibbles = w.nibbles + size_t(block) * w.quads * STEP / 2;
   const int8_t* factors = w.factors + size_t(block) * groups * TILE;
-  const int8_t* a = x.values + size_t(row) * x.stride;
   const __m512i lower = _mm512_set1_epi8(0x0F), upper = _mm512_set1_epi8(static_cast<char>(0xF0));
-  __m512i sums = _mm512_setzero_si512();
-  for (int group = 0; group < groups; ++group, factors += TILE) {
-    __m512i low = _mm512_set1_epi32(offsets[group]), high = _mm512_setzero_si512();
+  __m512i sums[ROWS];
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) sums[r] = _mm512_setzero_si512();
+  for (int group = 0; group < groups; ++group, factors += TILE, offsets += ROWS) {
+    __m512i own[ROWS], high = _mm512_setzero_si512();
     ANYDEPTH_UNROLL
-    for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += STEP, a += 2 * QUAD) {
+    for (int r = 0; r < ROWS; ++r) own[r] = _mm512_set1_epi32(offsets[r]);
+    ANYDEPTH_UNROLL
+    for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += STEP, a += 2 * ROWS * QUAD) {
       prefetch(reinterpret_cast<const int8_t*>(nibbles) + AHEAD);
-      const __m512i both = _mm512_loadu_si512(nibbles);
-      low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, lower), four_inputs(a));
-      high = _mm512_dpbusd_epi32(high, _mm512_and_si512(both, upper), four_inputs(a + QUAD));
+      const __m512i both = _mm512_loadu_si512(nibbles), first = _mm512_and_si512(both, lower);
+      const __m512i second = ROWS == 1 ? _mm512_and_si512(both, upper)
+                                       : _mm512_and_si512(_mm512_srli_epi16(both, 4), lower);
+      ANYDEPTH_UNROLL
+      for (int r = 0; r < ROWS; ++r) {
+        __m512i& last = ROWS == 1 ? high : own[r];
+        own[r] = _mm512_dpbusd_epi32(own[r], first, four_inputs(a + r * QUAD));
+        last = _mm512_dpbusd_epi32(last, second, four_inputs(a + (ROWS + r) * QUAD));
+      }
     }
-    const __m512i all = _mm512_add_epi32(low, _mm512_srai_epi32(high, 4));
+    if (ROWS == 1) own[0] = _mm512_add_epi32(own[0], _mm512_srai_epi32(high, 4));
     const __m512i factor = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(factors)));
-    sums = _mm512_add_epi32(sums, _mm512_mullo_epi32(all, factor));
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) sums[r] = _mm512_add_epi32(sums[r], _mm512_mullo_epi32(own[r], factor));
   }
-  apply_epilogue(w, x, row, block, sums, target);
-}
-
-void gemm_int4(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  const int groups = w.quads / GROUP_QUADS;
-  int32_t* offsets = reinterpret_cast<int32_t*>(x.scratch);
-  for (int row = 0; row < rows; ++row)
-    group_offsets(x.values + size_t(row) * x.stride, groups, offsets + size_t(row) * groups);
-  for (int block = 0; block < w.blocks; ++block)
-    for (int row = 0; row < rows; ++row) gemm_int4_row(w, x, row, offsets + size_t(row) * groups, block, target);
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) apply_epilogue(w, x, r, block, sums[r], target);
 }
 
 // Many rows: bound by computing. The next blocks are prefetched meanwhile.
@@ -236,8 +263,23 @@ const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int qu
   return to;
 }
 
+constexpr int MOST_INT4_ROWS = 8;  // more are faster with unpacked weights
+using GemmInt4 = void (*)(const PackedMatrix&, const QuantizedRows&, const int8_t*, const int32_t*, int, const GemmOutput&);
+
+void gemm_int4(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  constexpr GemmInt4 all[MOST_INT4_ROWS] = {gemm_int4_rows<1>, gemm_int4_rows<2>, gemm_int4_rows<3>, gemm_int4_rows<4>,
+                                            gemm_int4_rows<5>, gemm_int4_rows<6>, gemm_int4_rows<7>, gemm_int4_rows<8>};
+  const int groups = w.quads / GROUP_QUADS;
+  const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
+  int32_t* offsets = reinterpret_cast<int32_t*>(x.scratch + size_t(rows) * x.stride);
+  for (int group = 0; group < groups; ++group)
+    for (int r = 0; r < rows; ++r)
+      offsets[group * rows + r] = group_offset(x.values + size_t(r) * x.stride + group * GROUP);
+  for (int block = 0; block < w.blocks; ++block) all[rows - 1](w, x, a, offsets, block, target);
+}
+
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  if (rows <= 4 && w.nibbles != nullptr) return gemm_int4(w, x, rows, target);
+  if (rows <= MOST_INT4_ROWS && w.nibbles != nullptr) return gemm_int4(w, x, rows, target);
   if (rows <= 4) {
     const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
     for (int block = 0; block < w.blocks; ++block) {
@@ -258,7 +300,7 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
       run(own, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, to);
     }
   };
-  for_int8_blocks(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
+  for_int8_blocks<unpack_group_fast>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
     for (int block = 0; block < own.blocks; block += 2) two_blocks(own, block, to);
   });
 }

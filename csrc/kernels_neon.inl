@@ -92,5 +92,5 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
 }
 
 [[maybe_unused]] void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  for_int8_blocks(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
+  for_int8_blocks<unpack_group>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
 }

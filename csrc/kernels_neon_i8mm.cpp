@@ -97,7 +97,7 @@ void gemm_int8_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows,
 }
 
 void gemm_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  for_int8_blocks(w, x, target,
+  for_int8_blocks<unpack_group>(w, x, target,
                   [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8_by_pairs(own, x, rows, to); });
 }
 

@@ -63,7 +63,7 @@ void gemm_int8(const PackedMatrix& w, const QuantizedRows& x, int rows, const Ge
 }
 
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
-  for_int8_blocks(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
+  for_int8_blocks<unpack_group>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
 }
 
 }  // namespace
