@@ -99,6 +99,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/depths.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/native.py
+	$(BIN)/python benchmarks/int4.py
 	$(BIN)/python benchmarks/growing.py demo/grown && $(BIN)/python benchmarks/speculation.py demo/grown
 	$(BIN)/python benchmarks/distill.py
 	$(BIN)/python benchmarks/malformed.py

@@ -22,7 +22,7 @@ namespace anydepth {
 namespace {
 
 constexpr char MAGIC[8] = {'A', 'N', 'Y', 'D', 'E', 'P', 'T', 'H'};
-constexpr uint32_t OLDEST = 3, VERSION = 5;  // 4: of a model that classifies; 5: computed positions
+constexpr uint32_t OLDEST = 3, VERSION = 6;  // 4: of a model that classifies; 5: computed positions; 6: int4
 constexpr uint32_t MOST_SECTIONS = 4096;
 constexpr uint64_t ENTRY = 32, MOST_HEADER = 64u << 20;
 constexpr size_t CHECKED_FROM = 16;  // the checksum covers the header from here on

@@ -23,6 +23,9 @@ namespace anydepth {
 
 constexpr int TILE = 16;  // outputs stored together in packed weights
 constexpr int QUAD = 4;   // inputs stored together for each of them
+constexpr int GROUP_QUADS = 8;      // of int4, that share a factor
+constexpr int GROUP = GROUP_QUADS * QUAD;
+constexpr int UNPACKED_BLOCKS = 2;  // of int4, at once
 
 constexpr int padded(int n, int to = TILE) { return (n + to - 1) / to * to; }
 
@@ -65,16 +68,34 @@ inline Half to_half(float x) {
   return {static_cast<uint16_t>(sign | rounded >> 13)};
 }
 
-// Packed weights: int8, symmetric, a scale per output. Layout: [blocks][quads][TILE][QUAD].
+// Packed weights: int8, symmetric, a scale per output. Layout: [blocks][quads][TILE][QUAD]. Or int4: of two quads that
+// follow one another a byte has the lower four bits, plus 8, of the first, and the upper of the second; each group of
+// quads has a factor for each output, from -15 to 15, and factor times weight is what int8 would be. `quads` is then a
+// multiple of GROUP_QUADS.
 struct PackedMatrix {
   int outputs = 0, inputs = 0, blocks = 0, quads = 0;
-  const int8_t* tiles = nullptr;
+  const int8_t* tiles = nullptr;     // of int8
+  const uint8_t* nibbles = nullptr;  // of int4: [blocks][quads / 2][TILE][QUAD]
+  const int8_t* factors = nullptr;   // [blocks][quads / GROUP_QUADS][TILE]
   const float* scales = nullptr;  // [blocks * TILE]
   const float* sums = nullptr;    // the same shape: scale times the sum of an output's weights, for zero points
   const float* bias = nullptr;    // the same shape
 
-  size_t bytes() const { return size_t(blocks) * quads * TILE * QUAD; }
+  size_t weights() const { return size_t(blocks) * quads * TILE * QUAD; }
+  size_t bytes() const { return nibbles == nullptr ? weights() : weights() / 2; }
 };
+
+inline PackedMatrix some_blocks(const PackedMatrix& w, int from, int to) {
+  PackedMatrix some = w;
+  some.outputs = (to - from) * TILE, some.blocks = to - from;
+  const size_t before = size_t(from) * w.quads * TILE * QUAD;
+  if (w.nibbles == nullptr)
+    some.tiles += before;
+  else
+    some.nibbles += before / 2, some.factors += before / GROUP;
+  some.scales += from * TILE, some.sums += from * TILE, some.bias += from * TILE;
+  return some;
+}
 
 // Rows of activations, quantized asymmetrically: value = scale * integer + zero_point, both per row, the zero point as
 // a float. `sums` are of the integers of a row.
@@ -85,6 +106,7 @@ struct QuantizedRows {
   const float* zero_points;
   const int32_t* sums;
   int8_t* scratch;  // twice as large as the values, for kernels that interleave rows
+  int8_t* tiles = nullptr;  // for UNPACKED_BLOCKS of int4 weights
 };
 
 enum class Epilogue { store, relu, add };  // after a product p: out = p, out = max(p, 0), or out += alpha * p

@@ -2,7 +2,7 @@
 //
 // Dot multiplies eight outputs by four inputs: `Input` is what it takes, `VECTORS` are the registers that eight outputs
 // need, `UNITS` the eights of outputs of a tile that fills them, and `SPLIT` the accumulators of each in a single row.
-// `WIDENS` if it has no instruction for products of bytes.
+// `WIDENS` if it has no instruction for products of bytes. `offset` and `group` are for int4.
 
 struct V {
   static constexpr int W = 8;
@@ -55,6 +55,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, int half, __m256i sums,
                            const GemmOutput& target) {
@@ -167,7 +168,61 @@ inline void gemm_signed_row(const PackedMatrix& w, const QuantizedRows& x, int b
   for (int half = 0; half < 2; ++half) apply_epilogue(w, x, 0, block, half, sums[half], target);
 }
 
+// The products of codes from 0 to 15 and factors, of even and of odd bytes, less 8 times the factor.
+inline void unpack_group_fast(const uint8_t* from, const int8_t* factors, int8_t* to) {
+  constexpr int STEP = TILE * QUAD;
+  const __m256i lower = _mm256_set1_epi8(0x0F), even = _mm256_set1_epi16(0x00FF);
+  const __m256i repeat = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  for (int half = 0; half < 2; ++half) {
+    const __m128i own = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors + half * 8));
+    const __m256i factor = _mm256_shuffle_epi8(_mm256_cvtepi8_epi32(own), repeat);
+    const __m256i of_even = _mm256_and_si256(factor, even), of_odd = _mm256_andnot_si256(even, factor);
+    const __m256i eight = _mm256_and_si256(_mm256_slli_epi16(factor, 3), _mm256_set1_epi8(static_cast<char>(0xF8)));
+    const auto store = [&](__m256i codes, int8_t* into) {
+      const __m256i first = _mm256_and_si256(_mm256_maddubs_epi16(codes, of_even), even);
+      const __m256i second = _mm256_slli_epi16(_mm256_maddubs_epi16(codes, of_odd), 8);
+      const __m256i all = _mm256_sub_epi8(_mm256_or_si256(first, second), eight);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(into), all);
+    };
+    for (int two = 0; two < GROUP_QUADS / 2; ++two) {
+      const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + two * STEP + half * 32));
+      store(_mm256_and_si256(both, lower), to + 2 * two * STEP + half * 32);
+      store(_mm256_and_si256(_mm256_srli_epi16(both, 4), lower), to + (2 * two + 1) * STEP + half * 32);
+    }
+  }
+}
+
+// A row of int4.
+inline void gemm_int4_row(const PackedMatrix& w, const QuantizedRows& x, int row, const int32_t* offsets, int block,
+                          const GemmOutput& target) {
+  constexpr size_t STEP = TILE * QUAD;
+  const int groups = w.quads / GROUP_QUADS;
+  const uint8_t* nibbles = w.nibbles + size_t(block) * w.quads * STEP / 2;
+  const int8_t* factors = w.factors + size_t(block) * groups * TILE;
+  const int8_t* a = x.values + size_t(row) * x.stride;
+  __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  for (int group = 0; group < groups; ++group, factors += TILE, nibbles += GROUP_QUADS / 2 * STEP, a += GROUP) {
+    ANYDEPTH_UNROLL
+    for (int two = 0; two < GROUP_QUADS / 2; ++two) prefetch(reinterpret_cast<const int8_t*>(nibbles) + two * STEP + 4096);
+    __m256i found[2];
+    Dot::group(nibbles, a, offsets[group], factors, found);
+    for (int half = 0; half < 2; ++half) sums[half] = _mm256_add_epi32(sums[half], found[half]);
+  }
+  for (int half = 0; half < 2; ++half) apply_epilogue(w, x, row, block, half, sums[half], target);
+}
+
+inline void gemm_int4(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  const int groups = w.quads / GROUP_QUADS;
+  int32_t* offsets = reinterpret_cast<int32_t*>(x.scratch);
+  for (int row = 0; row < rows; ++row)
+    for (int group = 0; group < groups; ++group)
+      offsets[row * groups + group] = Dot::offset(x.values + size_t(row) * x.stride + group * GROUP);
+  for (int block = 0; block < w.blocks; ++block)
+    for (int row = 0; row < rows; ++row) gemm_int4_row(w, x, row, offsets + row * groups, block, target);
+}
+
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  if (rows <= 4 && w.nibbles != nullptr) return gemm_int4(w, x, rows, target);
   if (Dot::WIDENS && rows == 1) {
     for (int block = 0; block < w.blocks; ++block) gemm_signed_row(w, x, block, target);
     return;
@@ -176,19 +231,23 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
     const int parts = (count + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
     const auto start = [&](int part) { return first + count * part / parts; };
     for (int part = 0; part < parts; ++part) interleave_rows(x, start(part), start(part + 1) - start(part), w.quads);
-    for (int block = 0; block < w.blocks; ++block)
+    const auto one_block = [&](const PackedMatrix& own, int block, const GemmOutput& to) {
       for (int part = 0; part < parts; ++part) {
         const int row = start(part);
         const Dot::Input* a = reinterpret_cast<const Dot::Input*>(x.scratch) + size_t(row) * w.quads * QUAD;
         switch (start(part + 1) - row) {
-          case 1: gemm_block<1>(w, x, a, row, block, target); break;
-          case 2: gemm_block<2>(w, x, a, row, block, target); break;
-          case 3: gemm_block<3>(w, x, a, row, block, target); break;
-          case 4: gemm_block<4>(w, x, a, row, block, target); break;
-          case 5: gemm_block<5>(w, x, a, row, block, target); break;
-          default: gemm_block<6>(w, x, a, row, block, target);
+          case 1: gemm_block<1>(own, x, a, row, block, to); break;
+          case 2: gemm_block<2>(own, x, a, row, block, to); break;
+          case 3: gemm_block<3>(own, x, a, row, block, to); break;
+          case 4: gemm_block<4>(own, x, a, row, block, to); break;
+          case 5: gemm_block<5>(own, x, a, row, block, to); break;
+          default: gemm_block<6>(own, x, a, row, block, to);
         }
       }
+    };
+    for_int8_blocks<unpack_group_fast>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
+      for (int block = 0; block < own.blocks; ++block) one_block(own, block, to);
+    });
   };
   for (int first = 0; first < rows; first += CACHED_ROWS)
     in_cache(first, rows - first < CACHED_ROWS ? rows - first : CACHED_ROWS);

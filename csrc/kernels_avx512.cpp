@@ -68,6 +68,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 #include "kernels_interleave.inl"
 
 // VNNI multiplies unsigned by signed bytes: weights are made 128 larger, as unsigned bytes, when they are loaded, and 128
@@ -79,7 +80,6 @@ inline __m512i load_unsigned(const int8_t* tile) {
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int block, __m512i sums,
                            const GemmOutput& target) {
   const int output = block * TILE;
-  sums = _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
   const __m512 factor = _mm512_mul_ps(_mm512_loadu_ps(w.scales + output), _mm512_set1_ps(x.scales[row]));
   const __m512 offset = _mm512_fmadd_ps(_mm512_set1_ps(x.zero_points[row]), _mm512_loadu_ps(w.sums + output),
                                         _mm512_loadu_ps(w.bias + output));
@@ -88,6 +88,10 @@ inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int ro
   if (target.epilogue == Epilogue::relu) p = _mm512_max_ps(p, _mm512_setzero_ps());
   if (target.epilogue == Epilogue::add) p = _mm512_fmadd_ps(_mm512_set1_ps(target.alpha), p, _mm512_loadu_ps(out));
   _mm512_storeu_ps(out, p);
+}
+
+inline __m512i without_offset(__m512i sums, const QuantizedRows& x, int row) {
+  return _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * x.sums[row]));
 }
 
 inline __m512i four_inputs(const int8_t* a) {
@@ -131,8 +135,79 @@ inline void gemm_few_rows(const PackedMatrix& w, const QuantizedRows& x, const i
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
     for (int i = 1; i < SPLIT; ++i) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[i][r]);
-    apply_epilogue(w, x, r, block, sums[0][r], target);
+    apply_epilogue(w, x, r, block, without_offset(sums[0][r], x, r), target);
   }
+}
+
+// The products of codes from 0 to 15 and factors, of even and of odd bytes, less 8 times the factor.
+inline void unpack_group_fast(const uint8_t* from, const int8_t* factors, int8_t* to) {
+  constexpr int STEP = TILE * QUAD;
+  const __m512i lower = _mm512_set1_epi8(0x0F), even = _mm512_set1_epi16(0x00FF);
+  const __m512i repeat = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(factors));
+  const __m512i factor = _mm512_shuffle_epi8(_mm512_cvtepi8_epi32(own), repeat);
+  const __m512i of_even = _mm512_and_si512(factor, even), of_odd = _mm512_andnot_si512(even, factor);
+  const __m512i eight = _mm512_and_si512(_mm512_slli_epi16(factor, 3), _mm512_set1_epi8(static_cast<char>(0xF8)));
+  const auto store = [&](__m512i codes, int8_t* into) {
+    const __m512i first = _mm512_and_si512(_mm512_maddubs_epi16(codes, of_even), even);
+    const __m512i second = _mm512_slli_epi16(_mm512_maddubs_epi16(codes, of_odd), 8);
+    _mm512_storeu_si512(into, _mm512_sub_epi8(_mm512_or_si512(first, second), eight));
+  };
+  ANYDEPTH_UNROLL
+  for (int two = 0; two < GROUP_QUADS / 2; ++two, from += STEP, to += 2 * STEP) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + 4096, _MM_HINT_T0);
+    const __m512i both = _mm512_loadu_si512(from);
+    store(_mm512_and_si512(both, lower), to);
+    store(_mm512_and_si512(_mm512_srli_epi16(both, 4), lower), to + STEP);
+  }
+}
+
+// -8 times the sum of a group: int4 weights are 8 larger as unsigned bytes.
+inline int32_t group_offset(const int8_t* a) {
+  const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(8),
+                                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)));
+  __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0x4E));
+  return -_mm_cvtsi128_si32(_mm_add_epi32(all, _mm_shuffle_epi32(all, 0xB1)));
+}
+
+// A few rows of int4. `a` is [quads, ROWS, QUAD], and `offsets` [groups, ROWS]. In a single row the upper four bits stay
+// where they are, 16 times their value, and so is the sum of their products.
+template <int ROWS>
+inline void gemm_int4_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_t* a, const int32_t* offsets,
+                           int block, const GemmOutput& target) {
+  constexpr size_t STEP = TILE * QUAD, AHEAD = 4096;
+  const int groups = w.quads / GROUP_QUADS;
+  const uint8_t* nibbles = w.nibbles + size_t(block) * w.quads * STEP / 2;
+  const int8_t* factors = w.factors + size_t(block) * groups * TILE;
+  const __m512i lower = _mm512_set1_epi8(0x0F), upper = _mm512_set1_epi8(static_cast<char>(0xF0));
+  __m512i sums[ROWS];
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) sums[r] = _mm512_setzero_si512();
+  for (int group = 0; group < groups; ++group, factors += TILE, offsets += ROWS) {
+    __m512i own[ROWS], high = _mm512_setzero_si512();
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) own[r] = _mm512_set1_epi32(offsets[r]);
+    ANYDEPTH_UNROLL
+    for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += STEP, a += 2 * ROWS * QUAD) {
+      prefetch(reinterpret_cast<const int8_t*>(nibbles) + AHEAD);
+      const __m512i both = _mm512_loadu_si512(nibbles), first = _mm512_and_si512(both, lower);
+      const __m512i second = ROWS == 1 ? _mm512_and_si512(both, upper)
+                                       : _mm512_and_si512(_mm512_srli_epi16(both, 4), lower);
+      ANYDEPTH_UNROLL
+      for (int r = 0; r < ROWS; ++r) {
+        __m512i& last = ROWS == 1 ? high : own[r];
+        own[r] = _mm512_dpbusd_epi32(own[r], first, four_inputs(a + r * QUAD));
+        last = _mm512_dpbusd_epi32(last, second, four_inputs(a + (ROWS + r) * QUAD));
+      }
+    }
+    if (ROWS == 1) own[0] = _mm512_add_epi32(own[0], _mm512_srai_epi32(high, 4));
+    const __m512i factor = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(factors)));
+    ANYDEPTH_UNROLL
+    for (int r = 0; r < ROWS; ++r) sums[r] = _mm512_add_epi32(sums[r], _mm512_mullo_epi32(own[r], factor));
+  }
+  ANYDEPTH_UNROLL
+  for (int r = 0; r < ROWS; ++r) apply_epilogue(w, x, r, block, sums[r], target);
 }
 
 // Many rows: bound by computing. The next blocks are prefetched meanwhile.
@@ -165,7 +240,8 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, const int8_
   ANYDEPTH_UNROLL
   for (int r = 0; r < ROWS; ++r) {
     ANYDEPTH_UNROLL
-    for (int b = 0; b < BLOCKS; ++b) apply_epilogue(w, x, row + r, block + b, sums[r][b], target);
+    for (int b = 0; b < BLOCKS; ++b)
+      apply_epilogue(w, x, row + r, block + b, without_offset(sums[r][b], x, row + r), target);
   }
 }
 
@@ -187,7 +263,23 @@ const int8_t* interleave_rows(const QuantizedRows& x, int from, int rows, int qu
   return to;
 }
 
+constexpr int MOST_INT4_ROWS = 8;  // more are faster with unpacked weights
+using GemmInt4 = void (*)(const PackedMatrix&, const QuantizedRows&, const int8_t*, const int32_t*, int, const GemmOutput&);
+
+void gemm_int4(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  constexpr GemmInt4 all[MOST_INT4_ROWS] = {gemm_int4_rows<1>, gemm_int4_rows<2>, gemm_int4_rows<3>, gemm_int4_rows<4>,
+                                            gemm_int4_rows<5>, gemm_int4_rows<6>, gemm_int4_rows<7>, gemm_int4_rows<8>};
+  const int groups = w.quads / GROUP_QUADS;
+  const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
+  int32_t* offsets = reinterpret_cast<int32_t*>(x.scratch + size_t(rows) * x.stride);
+  for (int group = 0; group < groups; ++group)
+    for (int r = 0; r < rows; ++r)
+      offsets[group * rows + r] = group_offset(x.values + size_t(r) * x.stride + group * GROUP);
+  for (int block = 0; block < w.blocks; ++block) all[rows - 1](w, x, a, offsets, block, target);
+}
+
 void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  if (rows <= MOST_INT4_ROWS && w.nibbles != nullptr) return gemm_int4(w, x, rows, target);
   if (rows <= 4) {
     const int8_t* a = rows == 1 ? x.values : interleave_rows(x, 0, rows, w.quads);
     for (int block = 0; block < w.blocks; ++block) {
@@ -201,12 +293,16 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
   const int parts = (rows + MOST_ROWS - 1) / MOST_ROWS;  // as equal as can be
   const auto start = [&](int part) { return static_cast<int>(int64_t(rows) * part / parts); };
   for (int part = 0; part < parts; ++part) interleave_rows(x, start(part), start(part + 1) - start(part), w.quads);
-  for (int block = 0; block < w.blocks; block += 2)
+  const auto two_blocks = [&](const PackedMatrix& own, int block, const GemmOutput& to) {
     for (int part = 0; part < parts; ++part) {
       const int from = start(part), count = start(part + 1) - from;
-      const GemmRows run = block + 2 <= w.blocks ? gemm_for_rows<2>(count) : gemm_for_rows<1>(count);
-      run(w, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, target);
+      const GemmRows run = block + 2 <= own.blocks ? gemm_for_rows<2>(count) : gemm_for_rows<1>(count);
+      run(own, x, x.scratch + size_t(from) * w.quads * QUAD, from, block, to);
     }
+  };
+  for_int8_blocks<unpack_group_fast>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) {
+    for (int block = 0; block < own.blocks; block += 2) two_blocks(own, block, to);
+  });
 }
 
 }  // namespace

@@ -43,6 +43,35 @@
     static inline __m256i finish(const __m256i* sums, int32_t inputs) {                                  \
       return _mm256_sub_epi32(sums[0], _mm256_set1_epi32(128 * inputs));                                 \
     }                                                                                                    \
+    static inline int32_t offset(const int8_t* a) {                                                      \
+      const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));                    \
+      const __m256i sums = DPBUSD(_mm256_setzero_si256(), _mm256_set1_epi8(8), values);                  \
+      __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));      \
+      all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0x4E));                                            \
+      return -_mm_cvtsi128_si32(_mm_add_epi32(all, _mm_shuffle_epi32(all, 0xB1)));                       \
+    }                                                                                                    \
+    static inline void group(const uint8_t* nibbles, const int8_t* a, int32_t offset, const int8_t* factors,\
+                             __m256i (&sums)[2]) {                                                       \
+      const __m256i lower = _mm256_set1_epi8(0x0F), upper = _mm256_set1_epi8(static_cast<char>(0xF0));   \
+      __m256i high[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}; /* 16 times what they are */   \
+      sums[0] = sums[1] = _mm256_set1_epi32(offset);                                                     \
+      ANYDEPTH_UNROLL                                                                                    \
+      for (int two = 0; two < GROUP_QUADS / 2; ++two, nibbles += TILE * QUAD, a += 2 * QUAD) {           \
+        const __m256i first = broadcast(a), second = broadcast(a + QUAD);                                \
+        ANYDEPTH_UNROLL                                                                                  \
+        for (int half = 0; half < 2; ++half) {                                                           \
+          const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles) + half);     \
+          sums[half] = DPBUSD(sums[half], _mm256_and_si256(both, lower), first);                         \
+          high[half] = DPBUSD(high[half], _mm256_and_si256(both, upper), second);                        \
+        }                                                                                                \
+      }                                                                                                  \
+      ANYDEPTH_UNROLL                                                                                    \
+      for (int half = 0; half < 2; ++half) {                                                             \
+        const __m128i own = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors + half * 8));       \
+        const __m256i all = _mm256_add_epi32(sums[half], _mm256_srai_epi32(high[half], 4));              \
+        sums[half] = _mm256_mullo_epi32(all, _mm256_cvtepi8_epi32(own));                                 \
+      }                                                                                                  \
+    }                                                                                                    \
   };
 
 // After all headers: what is in those is shared with code that must run anywhere.

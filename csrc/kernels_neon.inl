@@ -39,6 +39,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int output, int32x4_t sums,
                            const GemmOutput& target) {
@@ -80,7 +81,7 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
   }
 }
 
-[[maybe_unused]] void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+[[maybe_unused]] void gemm_int8(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
     for (; row + 4 <= rows; row += 4) gemm_rows<4>(w, x, row, block, target);
@@ -88,4 +89,8 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
     if (rows - row == 2) gemm_rows<2>(w, x, row, block, target);
     if (rows - row == 1) gemm_rows<1>(w, x, row, block, target);
   }
+}
+
+[[maybe_unused]] void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  for_int8_blocks<unpack_group>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
 }

@@ -87,13 +87,18 @@ inline void gemm_pairs(const PackedMatrix& w, const QuantizedRows& x, int row, i
   }
 }
 
-void gemm_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+void gemm_int8_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
     for (; row + 4 <= rows; row += 4) gemm_pairs<2>(w, x, row, block, target);
     for (; row + 2 <= rows; row += 2) gemm_pairs<1>(w, x, row, block, target);
     if (row < rows) gemm_rows<1>(w, x, row, block, target);
   }
+}
+
+void gemm_by_pairs(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  for_int8_blocks<unpack_group>(w, x, target,
+                  [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8_by_pairs(own, x, rows, to); });
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 
-void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+void gemm_int8(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     const int8_t* tiles = w.tiles + size_t(block) * w.quads * TILE * QUAD;
     for (int row = 0; row < rows; ++row) {
@@ -59,6 +60,10 @@ void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOut
       }
     }
   }
+}
+
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  for_int8_blocks<unpack_group>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ struct V {
 };
 
 #include "kernels_float.inl"
+#include "kernels_int4.inl"
 
 inline void apply_epilogue(const PackedMatrix& w, const QuantizedRows& x, int row, int output, v128_t sums,
                            const GemmOutput& target) {
@@ -120,12 +121,16 @@ inline void gemm_rows(const PackedMatrix& w, const QuantizedRows& x, int row, in
   }
 }
 
-void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+void gemm_int8(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
   for (int block = 0; block < w.blocks; ++block) {
     int row = 0;
     for (; row + 2 <= rows; row += 2) gemm_rows<2>(w, x, row, block, target);
     if (row < rows) gemm_rows<1>(w, x, row, block, target);
   }
+}
+
+void gemm(const PackedMatrix& w, const QuantizedRows& x, int rows, const GemmOutput& target) {
+  for_int8_blocks<unpack_group>(w, x, target, [&](const PackedMatrix& own, const GemmOutput& to) { gemm_int8(own, x, rows, to); });
 }
 
 }  // namespace

@@ -36,6 +36,22 @@ PackedMatrix read_matrix(SectionReader& from, int outputs, int inputs) {
   return m;
 }
 
+PackedMatrix read_matrix_int4(SectionReader& from, int outputs, int inputs) {
+  PackedMatrix m;
+  m.outputs = outputs, m.inputs = inputs;
+  m.blocks = padded(outputs) / TILE, m.quads = padded(inputs, GROUP) / QUAD;
+  const uint64_t rows = checked_mul(m.blocks, TILE);
+  m.scales = from.floats(rows);
+  m.sums = from.floats(rows);
+  m.bias = from.floats(rows);
+  const uint64_t factors = checked_mul(rows, m.quads / GROUP_QUADS);
+  m.factors = from.take<int8_t>(factors);
+  if (!std::all_of(m.factors, m.factors + static_cast<size_t>(factors), [](int f) { return f >= -15 && f <= 15; }))
+    throw Error("a factor of int4 weights is out of range");
+  m.nibbles = from.take<uint8_t>(checked_mul(rows, uint64_t(m.quads) * QUAD / 2));
+  return m;
+}
+
 }  // namespace
 
 // As sinusoids() of tensors.py: products in single precision, functions in double precision, rounded to single.
@@ -164,6 +180,8 @@ void Model::configure(Header header) {
   embedding_scale = core.at("scale_embeddings").boolean() ? static_cast<float>(std::sqrt(double(width))) : 1.0f;
   shared_target_ = core.at("shared_target").boolean();
   tied_output_ = core.at("tied_output").boolean();
+  const Json* int4 = core.find("int4");
+  int4_ = int4 != nullptr && int4->boolean();
   for (const SectionInfo& section : header_.sections) lists_ = lists_ || section.kind == SectionKind::shortlist;
   read_pattern(encoder, core.at("encoder"));
   read_pattern(decoder, core.at("decoder"));
@@ -283,8 +301,9 @@ void Model::attach_layer(Stack& stack, const SectionInfo& section, SectionReader
     l.cross_out = read_matrix(from, d, d);
   }
   if (norms) l.ffn_norm = read_norm(from);
-  l.up = read_matrix(from, ffn, d);
-  l.down = read_matrix(from, d, ffn);
+  const auto read = int4_ ? read_matrix_int4 : read_matrix;
+  l.up = read(from, ffn, d);
+  l.down = read(from, d, ffn);
   from.end();
   l.ready.store(true, std::memory_order_release);
 }

@@ -149,7 +149,7 @@ struct Model {
 
   Header header_;
   Json about_;
-  bool shared_target_ = true, tied_output_ = true, halting_ = false;
+  bool shared_target_ = true, tied_output_ = true, halting_ = false, int4_ = false;
   const float* position_embeddings_ = nullptr;  // [positions, padded(width)], unless they are computed
   std::unique_ptr<const Sinusoids> sinusoids_;
   enum class Residual { plain, rezero, dense } residual_ = Residual::plain;

@@ -16,15 +16,6 @@ constexpr size_t MOST_RESCORED = 32;
 constexpr float DENSE_EPSILON = 1e-5f;  // of the norms of dense connections
 constexpr size_t MOST_PAST = 4096;      // rows that dense connections reserve at first
 
-// Of whole tiles.
-PackedMatrix some_outputs(const PackedMatrix& w, int from, int to) {
-  PackedMatrix some = w;
-  some.outputs = to - from, some.blocks = (to - from) / TILE;
-  some.tiles += size_t(from / TILE) * w.quads * TILE * QUAD;
-  some.scales += from, some.sums += from, some.bias += from;
-  return some;
-}
-
 }  // namespace
 
 SourceBatch SourceBatch::between(int from, int to) const {
@@ -81,24 +72,29 @@ void Runner::embed(const EmbeddingTable& table, int token, int position, float* 
 
 void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target) {
   const int n = w.inputs, wide = padded(w.inputs, 64);
-  const uint64_t work = w.bytes() * rows;
+  const uint64_t work = w.weights() * rows;
   const int parts = threads(work);
   int8_t* q = quantized_.get(1 + 2 * parts, rows, wide);
   int8_t* scratch = q + size_t(rows) * wide;
   float* scales = scales_.get(2, rows);
   float* zero_points = scales + rows;
   int32_t* sums = sums_.get(rows);
+  const size_t unpacked = w.nibbles == nullptr ? 0 : size_t(UNPACKED_BLOCKS) * w.quads * TILE * QUAD;
+  int8_t* tiles = unpacked == 0 ? nullptr : tiles_.get(parts, unpacked);
   const auto quantize = [&](int from, int to) {
-    for (int r = from; r < to; ++r)
-      kernels_.quantize(x + r * stride, n, q + size_t(r) * wide, scales + r, zero_points + r, sums + r);
+    for (int r = from; r < to; ++r) {
+      int8_t* own = q + size_t(r) * wide;
+      kernels_.quantize(x + r * stride, n, own, scales + r, zero_points + r, sums + r);
+      std::fill(own + std::min(padded(n), wide), own + wide, 0);  // up to the end of a group
+    }
   };
   if (rows >= ROWS_OF_THREAD * parts) {
-    share(rows, work, [&](int, int from, int to) {
+    share(rows, work, [&](int part, int from, int to) {
       quantize(from, to);
       GemmOutput own = target;
       own.out += from * target.stride;
       kernels_.gemm(w, {q + size_t(from) * wide, wide, scales + from, zero_points + from, sums + from,
-                        scratch + 2 * size_t(from) * wide}, to - from, own);
+                        scratch + 2 * size_t(from) * wide, tiles + part * unpacked}, to - from, own);
     });
     return;
   }
@@ -106,7 +102,9 @@ void Runner::project(const PackedMatrix& w, const float* x, size_t stride, int r
   share(w.blocks, work, [&](int part, int from, int to) {
     GemmOutput own = target;
     own.out += from * TILE;
-    kernels_.gemm(some_outputs(w, from * TILE, to * TILE), {q, wide, scales, zero_points, sums, scratch + 2 * size_t(part) * rows * wide}, rows, own);
+    int8_t* interleaved = scratch + 2 * size_t(part) * rows * wide;
+    kernels_.gemm(some_blocks(w, from, to), {q, wide, scales, zero_points, sums, interleaved, tiles + part * unpacked},
+                  rows, own);
   });
 }
 
@@ -288,11 +286,11 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
     for (int r = 0, next = 0; r < kept; ++r)
       if (next < count && kept_rows_[r] == active_rows_[next]) own_rows_.push_back(r), ++next;
     const bool apart = d % TILE == 0;  // else a tile has outputs of both
-    project(apart ? some_outputs(l.qkv, d, 3 * d) : l.qkv, input, width_, kept, {qkv + (apart ? d : 0), wide});
+    project(apart ? some_blocks(l.qkv, d / TILE, 3 * d / TILE) : l.qkv, input, width_, kept, {qkv + (apart ? d : 0), wide});
     query_stride = width_;
     if (apart) {
       float* found = queries_.get(count, width_);
-      project(some_outputs(l.qkv, 0, d), gather(input, own_rows_, active_), width_, count, {found, width_});
+      project(some_blocks(l.qkv, 0, d / TILE), gather(input, own_rows_, active_), width_, count, {found, width_});
       query = found;
     } else {
       query = gather(qkv, own_rows_, queries_, wide);

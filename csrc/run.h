@@ -137,7 +137,7 @@ class Runner {
   std::vector<Buffer<float>> encoder_past_, decoder_past_;
   Buffer<float> states_, memory_, normed_, qkv_, mixed_, hidden_, scores_, logits_, own_logits_, scales_, active_;
   Buffer<float> output_row_, keys_, kept_, queries_;
-  Buffer<int8_t> quantized_;
+  Buffer<int8_t> quantized_, tiles_;
   Buffer<int32_t> sums_;
   std::vector<const Half*> key_value_;
   std::vector<const float*> rows_;

@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, object]] = {
     "dense": {"residual": "dlcl", "activation": "gelu"},
     "after": {"norm": "post", "activation": "gelu-tanh", "positions": "learned", "share_embeddings": "none"},
     "recurrent": {"encoder_shared": "all", "decoder_shared": "all", "residual": "rezero", "norm": "none"},
+    "int4": {},
     "classifier": {"decoder_layers": 0, "norm": "post", "activation": "gelu", "positions": "learned", "halting": True},
 }
 SIZES = {"width": 40, "heads": 4, "ffn": 72, "encoder_layers": 2, "decoder_layers": 3, "max_length": 32}
@@ -47,7 +48,8 @@ def main() -> None:
         tokenizer = train_tokenizer("bpe" if number % 2 else "unigram")
         pairs = [("fr", "en", None), ("fr", "de", 5)][: 1 + number % 2]
         lists = None if number == 1 or model.classes else shortlist
-        data = packed(model, {"depths": menu.to_json()}, tokenizer, lists, None, [] if model.classes else pairs)
+        tags = [] if model.classes else pairs
+        data = packed(model, {"depths": menu.to_json()}, tokenizer, lists, None, tags, int4=name == "int4")
         (folder / name).write_bytes(data)
         if not tiny:
             (folder / f"{name}.sizes").write_text(f"{config.encoder_layers} {config.decoder_layers} {VOCABULARY}\n")

@@ -12,7 +12,7 @@ core=$root/csrc
 PYTHONPATH=$work/zig "$python" -m ziglang c++ -target aarch64-linux-musl -std=c++17 -O3 -static -I"$core" "$core"/*.cpp "$here/drive.cpp" -o "$work/arm"
 "${CXX:-g++}" -std=c++17 -O3 -w -I"$core" "$core"/*.cpp "$here/drive.cpp" -o "$work/here"
 "$python" "$here/make_models.py" "$work/models"
-for model in plain dense after recurrent classifier; do
+for model in plain dense after recurrent int4 classifier; do
   "$work/here" "$work/models/$model" plain > "$work/expected"
   for kernels in plain neon neon-dot neon-i8mm; do
     cpu=$([[ $kernels = neon-* ]] && echo max || echo cortex-a53)   # the latter has no dot products

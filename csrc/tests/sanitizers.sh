@@ -15,8 +15,8 @@ cmake --build "$work/build" --parallel "$(nproc)" > "$work/log" || { cat "$work/
 "$work/build/unit"
 "$python" "$here/make_models.py" "$work/models"
 "$python" "$here/make_models.py" "$work/tiny" --tiny
-for model in plain dense after recurrent classifier; do
-  for kernels in plain avx2 avx512-vnni neon neon-dot; do
+for model in plain dense after recurrent int4 classifier; do
+  for kernels in plain avx2 avx-vnni avx512-vnni neon neon-dot; do
     "$work/build/drive" "$work/models/$model" $kernels > "$work/$model.$kernels" || {
       grep -q 'does not have these instructions' "$work/$model.$kernels" && continue
       cat "$work/$model.$kernels"; exit 1

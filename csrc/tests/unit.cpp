@@ -193,6 +193,61 @@ void test_products(const Kernels& fast) {
     }
 }
 
+// A product with int4 weights is to the bit that with the int8 weights that they stand for.
+void test_int4_products(const Kernels& kernels) {
+  std::mt19937 random(5);
+  constexpr int MOST = 40;
+  for (const auto& [outputs, inputs] : {std::pair{16, 4}, {48, 36}, {80, 64}, {16, 516}, {48, 2048}})
+    for (const bool extreme : {false, true}) {
+      const int stride = padded(inputs, 64);
+      PackedMatrix small;
+      small.outputs = outputs, small.inputs = inputs, small.blocks = outputs / TILE;
+      small.quads = padded(inputs, GROUP) / QUAD;
+      std::vector<uint8_t> nibbles(small.weights() / 2);
+      std::vector<int8_t> factors(small.weights() / GROUP), tiles(small.weights());
+      for (uint8_t& one : nibbles) one = static_cast<uint8_t>(extreme ? (random() % 2) * 0xFF : random());
+      for (int8_t& one : factors) one = static_cast<int8_t>(extreme ? (random() % 2 ? 15 : -15) : int(random() % 31) - 15);
+      for (size_t i = 0; i < tiles.size(); ++i) {
+        const size_t place = i % (TILE * QUAD), quad = i / (TILE * QUAD), byte = quad / 2 * TILE * QUAD + place;
+        const int four = quad % 2 ? nibbles[byte] >> 4 : nibbles[byte] & 15;
+        tiles[i] = static_cast<int8_t>((four - 8) * factors[quad / GROUP_QUADS * TILE + place / QUAD]);
+      }
+      std::vector<float> scales(outputs), sums(outputs), bias(outputs);
+      for (auto* all : {&scales, &sums, &bias})
+        for (float& one : *all) one = static_cast<float>(random() % 1000) / 777.0f - 0.5f;
+      small.scales = scales.data(), small.sums = sums.data(), small.bias = bias.data();
+      PackedMatrix large = small;
+      large.tiles = tiles.data(), small.nibbles = nibbles.data(), small.factors = factors.data();
+      Buffer<int8_t> memory, room;
+      int8_t* values = memory.get(3, MOST, stride);
+      int8_t* unpacked = room.get(UNPACKED_BLOCKS, small.quads, TILE * QUAD);
+      std::fill(values, values + MOST * stride, int8_t(0));
+      std::vector<float> row_scales(MOST, 0.5f), zero_points(MOST, 0.25f);
+      std::vector<int32_t> row_sums(MOST);
+      for (int r = 0; r < MOST; ++r)
+        for (int i = 0; i < inputs; ++i)
+          row_sums[r] += values[r * stride + i] =
+              static_cast<int8_t>(extreme ? (random() % 2 ? 127 : -127) : int(random() % 255) - 127);
+      for (const int rows : {1, 2, 3, 4, 5, 7, 13, MOST})
+        for (const Epilogue epilogue : {Epilogue::store, Epilogue::relu, Epilogue::add}) {
+          const auto product = [&](const PackedMatrix& w) {
+            std::vector<float> out(size_t(rows) * outputs, 0.25f);
+            kernels.gemm(w, {values, stride, row_scales.data(), zero_points.data(), row_sums.data(),
+                             values + size_t(MOST) * stride, unpacked}, rows, {out.data(), size_t(outputs), epilogue, 0.5f});
+            return out;
+          };
+          EXPECT(product(small) == product(large));
+        }
+      PackedMatrix last = some_blocks(small, small.blocks - 1, small.blocks);
+      std::vector<float> some(TILE), all(outputs);
+      const QuantizedRows one = {values, stride, row_scales.data(), zero_points.data(), row_sums.data(),
+                                 values + size_t(MOST) * stride, unpacked};
+      kernels.gemm(last, one, 1, {some.data(), TILE});
+      kernels.gemm(small, one, 1, {all.data(), size_t(outputs)});
+      EXPECT(std::equal(some.begin(), some.end(), all.end() - TILE));
+    }
+}
+
 // Half precision is rounded to the nearest, in all kernels alike, and what it holds comes back.
 void test_halves(const Kernels& kernels) {
   std::mt19937 random(9);
@@ -319,11 +374,13 @@ void test_team() {
 }
 
 void test_kernels() {
+  test_int4_products(*plain_kernels());
   for (const char* name : FAST_KERNELS) {
     const Kernels* fast = kernels_named(name);
     if (fast == nullptr) continue;
     std::printf("kernels %s\n", name);
     test_products(*fast);
+    test_int4_products(*fast);
     test_attention(*fast);
     test_halves(*fast);
   }

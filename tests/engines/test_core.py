@@ -24,7 +24,7 @@ CORE = ROOT / "csrc"
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
 FLAGS = ("-std=c++17", "-O0", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 MUTATIONS = 500
-KINDS = ("plain", "dense", "after", "recurrent", "classifier")
+KINDS = ("plain", "dense", "after", "recurrent", "int4", "classifier")
 compiled = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
 

@@ -15,6 +15,7 @@ from random_models import random_translator
 import anydepth
 from anydepth.artifact.model_file import (
     ENTRY,
+    INT4,
     LINE,
     PREAMBLE,
     SINUSOIDAL,
@@ -73,12 +74,12 @@ def with_core(data: bytes, **changes: object) -> bytes:
     return build_model_file({"core": core | changes}, sections, SINUSOIDAL)
 
 
-def taken_apart(data: bytes) -> tuple[dict[str, object], list[FileSection]]:
+def taken_apart(data: bytes, version: int = SINUSOIDAL) -> tuple[dict[str, object], list[FileSection]]:
     length, count = struct.unpack_from("<Q", data, 16)[0], struct.unpack_from("<I", data, 32)[0]
     header = json.loads(data[PREAMBLE.size + ENTRY.size * count : length])
     entries = [ENTRY.unpack_from(data, PREAMBLE.size + ENTRY.size * i) for i in range(count)]
     sections = [FileSection(kind, index, data[offset : offset + size]) for kind, index, offset, size, _ in entries]
-    assert build_model_file(header, sections, SINUSOIDAL) == data
+    assert build_model_file(header, sections, version) == data
     return header["core"], sections
 
 
@@ -130,6 +131,22 @@ def test_positions_that_the_core_computes_are_those_that_earlier_files_store(dat
             model.logits(sub, source, target, core["vocabulary"], 7) for model in (NativeModel(earlier), now)
         )
         np.testing.assert_array_equal(found, expected)
+
+
+def test_int4_files_have_a_version_of_their_own_and_wrong_factors_are_refused(toy):
+    data = packed(random_translator(toy.tokenizer).model, int4=True)
+    assert struct.unpack_from("<I", data, 8) == (INT4,)
+    model = NativeModel(data)
+    assert model.memory < NativeModel(packed(random_translator(toy.tokenizer).model)).memory
+    offset, size = section(data, Kind.ENCODER_LAYER)
+    outputs, groups = 32, 2  # of its last matrix, with 48 inputs
+    factors = offset + size - outputs * groups * 16 - outputs * groups
+    with pytest.raises(UserError, match="a factor of int4 weights is out of range"):
+        NativeModel(patched(data, factors, "<b", 16))
+    core, sections = taken_apart(data, INT4)
+    of_int8 = build_model_file({"core": {**core, "int4": False}}, sections, INT4)
+    with pytest.raises(UserError, match=r"section of the file is .* than its header says|a weight is -128|not finite"):
+        NativeModel(of_int8)
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ from anydepth.data import Tokenizer
 from anydepth.depth import DepthMenu, SubNetwork
 from anydepth.engines.base import SearchBatch, SearchOptions
 from anydepth.engines.core import NativeModel, kernels
-from anydepth.engines.native_format import packed
+from anydepth.engines.native_format import _quantized_int4, packed
 from anydepth.engines.search import never, run_search
 from anydepth.engines.torch import TorchEngine
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
+from anydepth.model.layers import round_int4
 
 KINDS = {
     "plain": {},
@@ -91,6 +92,39 @@ def test_what_is_left_of_the_error_is_that_of_activations(toy):
     before = logits_of_torch(ours.model, sub, source, target)
     after = logits_of_torch(quantized(ours.model), sub, source, target)
     assert np.linalg.norm(found - after) < np.linalg.norm(found - before)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", ["plain", "gelu", "odd sizes", "recurrent"])
+def test_int4_has_the_weights_that_training_simulates(toy, kind, name):
+    """And rows do not depend on how many are computed together, though that decides how weights are read."""
+    ours = random_translator(toy.tokenizer, **KINDS[kind])
+    native = NativeModel(packed(ours.model, int4=True), name)
+    source, target = toy.as_read(toy.tokenizer.encode("un grand chien.")), [Tokenizer.BOS, *range(4, 21)]
+    sub, vocabulary = ours.menu.whole[ours.menu.names[0]].subnetwork, ours.model.vocabulary
+    found = native.logits(sub, source, target, vocabulary, len(target))
+    before = logits_of_torch(ours.model, sub, source, target)
+    ours.model.configure_layers(int4=True)
+    after = logits_of_torch(ours.model, sub, source, target)
+    assert np.linalg.norm(found - after) < 0.7 * np.linalg.norm(found - before)
+    assert np.linalg.norm(found - after) / np.linalg.norm(after) < 0.06
+    for rows in (1, 4, 9):
+        np.testing.assert_array_equal(native.logits(sub, source, target, vocabulary, rows), found)
+
+
+def test_int4_is_packed_as_it_is_simulated():
+    torch.manual_seed(2)
+    for outputs, inputs in ((5, 3), (48, 72), (16, 256)):
+        weight = torch.randn(outputs, inputs) * torch.rand(outputs, 1)
+        weight[0] = 0.0
+        weight[-1, :32] = 1e-4  # of a group with far smaller weights than the others of its output
+        scales, factors, whole = _quantized_int4(weight.numpy())
+        steps = (scales[:, None] * factors).repeat(32, axis=1)
+        np.testing.assert_allclose(round_int4(weight).numpy(), (steps * whole)[:, :inputs], rtol=1e-5, atol=1e-12)
+        assert np.abs(whole * factors.repeat(32, axis=1)).max() <= 120
+    weight = torch.randn(4, 64, requires_grad=True)
+    round_int4(weight).square().sum().backward()
+    assert torch.equal(weight.grad, 2 * round_int4(weight).detach())
 
 
 @pytest.mark.parametrize("name", [name for name in FAST if name != "plain"])

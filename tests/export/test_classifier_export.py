@@ -91,8 +91,9 @@ def test_what_has_no_place_in_an_export_is_refused(halting, here, halting_run, b
     assert_one_line(words, "at depth 3-0-words each word has its own depth, which ONNX cannot run")
     assert_one_line(here("export", halting_run, "--to", "onnx", "--quantize", "int8", "--out", out), "in float32")
     assert_one_line(
-        here("export", halting_run, "--to", "runtime", "--depth", "1-0", "--out", out), "every depth in int8"
+        here("export", halting_run, "--to", "runtime", "--depth", "1-0", "--out", out), "every depth, in int8 or"
     )
+    assert_one_line(here("export", halting_run, "--to", "onnx", "--quantize", "int4", "--out", out), "--to runtime")
     assert_one_line(here("export", halting_run, "--to", "onnx", "--pair", "a-b", "--out", out), "no references, pairs")
     assert not out.exists()
 
@@ -179,6 +180,18 @@ def test_the_verb_says_what_int8_costs(by_mi_run, labelled_file, here, tmp_path)
     assert float(change) == pytest.approx(one.accuracy[1] - one.accuracy[0], abs=0.01)
     worst = max(one.lost for one in (compare_labels(torch, native, depth, sample) for depth in torch.depths))
     assert one.lost == worst
+
+
+def test_a_file_in_int4_is_smaller_and_says_what_it_costs(by_mi_run, labelled_file, here, tmp_path):
+    files = {name: tmp_path / f"{name}.anydepth" for name in ("int8", "int4")}
+    for name, file in files.items():
+        options = ("--to", "runtime", "--quantize", name, "--out", file, "--source", labelled_file)
+        done = here("export", by_mi_run, *options)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"accuracy: \S+ before, \S+ exported", done.stdout.decode())
+    assert files["int4"].stat().st_size < files["int8"].stat().st_size
+    small = Classifier.load(files["int4"], engine="native")
+    assert small.classify(TEXTS) != Classifier.load(files["int8"], engine="native").classify(TEXTS)
 
 
 def test_bench_times_both_engines_and_compares_their_labels(by_mi_run, labelled_file, here):

@@ -174,6 +174,31 @@ def test_a_default_depth_holds_on_every_road(toy, toy_run, here, tmp_path):
     assert json.loads(here("info", folder, "--json").stdout)["default_depth"] == "1-1"
 
 
+def test_a_file_in_int4_is_smaller_and_says_what_it_costs(toy, toy_run, here, tmp_path):
+    files = {name: tmp_path / f"{name}.anydepth" for name in ("int8", "int4")}
+    for name, file in files.items():
+        done = here("export", toy_run, "--to", "runtime", "--quantize", name, "--out", file, "--sentences", 20)
+        assert done.returncode == 0, done.stderr
+        said = done.stdout.decode()
+    at, same = re.findall(r"same tokens as int8 at (\S+), the worst: (\d+) of 20 ", said)[0]
+    before, after, change = re.findall(r"BLEU: (\S+) in int8, (\S+) in int4 \((\S+)\)", said)[0]
+    assert float(change) == pytest.approx(float(after) - float(before), abs=0.011)
+    assert files["int4"].stat().st_size < files["int8"].stat().st_size
+    texts = find_sample(toy, toy_run, size=20).sources
+    large, small = (package.load(file, engine="native").translate(texts, depth=at) for file in files.values())
+    assert sum(one == other for one, other in zip(large, small, strict=True)) >= int(same)
+
+
+def test_int4_is_for_files_of_the_native_engine(here, toy_run, tmp_path):
+    out = tmp_path / "out"
+    for to in ("anydepth", "ctranslate2", "onnx"):
+        done = here("export", toy_run, "--to", to, "--quantize", "int4", "--out", out)
+        assert_one_line(done, "int4 is for --to runtime and web")
+    done = here("export", toy_run, "--to", "runtime", "--quantize", "int16", "--out", out)
+    assert_one_line(done, "in int8 or with --quantize int4")
+    assert not out.exists()
+
+
 @pytest.mark.slow
 def test_a_pair_alone_keeps_its_tag(two_targets_run, tmp_path):
     loud = package.load(two_targets_run, engine="torch").between(target="loud")

@@ -18,6 +18,7 @@ from anydepth.data import Batch, BatchStream, prepare
 from anydepth.data.batching import make_batch
 from anydepth.errors import UserError
 from anydepth.model import Transformer
+from anydepth.model.layers import round_int4
 from anydepth.objectives import make_objective
 from anydepth.training import logging as training_logging
 from anydepth.training.checkpoint import average_checkpoints, load_tensors, saved_steps
@@ -154,6 +155,19 @@ def test_compiled_layers_learn_the_same(tmp_path):
     plain, compiled = ([r["loss"] for r in read_log(tmp_path / run) if "loss" in r] for run in ("plain", "compiled"))
     assert compiled == pytest.approx(plain, rel=1e-5)
     assert counters["stats"]["unique_graphs"] > before
+
+
+def test_training_for_int4_sees_rounded_weights_and_writes_others(toy_recipe, tmp_path):
+    """The first loss is that of the rounded initial weights; the model folder has weights that int4 does not."""
+    losses = {}
+    for quantize in ("none", "int4"):
+        short = ["train.steps=2", "train.log_every=1", "train.valid_sentences=1", f"train.quantize={quantize}"]
+        run_recipe(toy_recipe, tmp_path / quantize, *short)
+        losses[quantize] = [record["loss"] for record in read_log(tmp_path / quantize) if "loss" in record]
+    assert losses["int4"][0] != losses["none"][0]
+    assert losses["int4"] == pytest.approx(losses["none"], rel=0.05)
+    weight = load_weights(tmp_path / "int4")["encoder.layers.0.ffn_up.weight"]
+    assert not torch.allclose(weight, round_int4(weight), rtol=1e-3)
 
 
 def test_recomputed_layers_keep_little_and_learn_the_same(toy_recipe, tmp_path):

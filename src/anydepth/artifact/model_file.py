@@ -18,7 +18,8 @@ from anydepth.errors import UserError
 
 SUFFIX = ".anydepth"
 MAGIC = b"ANYDEPTH"
-VERSION, CLASSIFIES, SINUSOIDAL = 3, 4, 5  # of a model that translates, one that classifies, computed positions
+# Of a model that translates, of one that classifies, with computed positions, with int4 weights.
+VERSION, CLASSIFIES, SINUSOIDAL, INT4 = 3, 4, 5, 6
 LINE = 64  # bytes that everything is aligned to
 PREAMBLE, ENTRY = struct.Struct("<8sIIQQI28x"), struct.Struct("<IIQQI4x")
 CHECKED_FROM = 16  # the header's checksum covers it from here on
@@ -151,7 +152,7 @@ def _read_preamble(data: bytes) -> tuple[int, int]:
     if len(data) < PREAMBLE.size or data[: len(MAGIC)] != MAGIC:
         raise ValueError("it is not a model file of anydepth")
     _, version, _, length, _, count = PREAMBLE.unpack(data)
-    if version not in (VERSION, CLASSIFIES, SINUSOIDAL):
+    if version not in (VERSION, CLASSIFIES, SINUSOIDAL, INT4):
         raise ValueError("it was written by another version of anydepth: export the model again")
     if not PREAMBLE.size + ENTRY.size * count <= length <= LARGEST_HEADER:
         raise ValueError("its header is damaged")

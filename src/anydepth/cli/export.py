@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from anydepth.infer.translator import Translator
 
 
+INT4 = "int4"
+IN_FILES = ("float32", "int8", INT4)  # float32, the default, is int8
+
+
 def export(
     to: Annotated[
         str,
@@ -48,7 +52,8 @@ def export(
         str,
         typer.Option(
             help="Compute type. float32; for ctranslate2 also int8, int8_float16, int8_bfloat16, int16, float16 and "
-            "bfloat16; for anydepth also float16 and bfloat16, as storage only."
+            "bfloat16; for anydepth also float16 and bfloat16, as storage only; for runtime and web always int8, or "
+            "int4, which has four bits for each feed-forward weight."
         ),
     ] = "float32",
     source: Annotated[
@@ -96,12 +101,17 @@ def export(
     if default_depth is not None and not whole:
         raise UserError("a default depth is for a model folder with all depths: add --to anydepth --depth all")
     if to in ("runtime", "web"):
-        if pair is not None or depth not in (None, "all") or quantize not in ("float32", "int8"):
-            raise UserError("a file for the runtime has every depth and pair in int8: leave out depth, pair, quantize")
+        if pair is not None or depth not in (None, "all") or quantize not in IN_FILES:
+            raise UserError(
+                "a file for the runtime has every depth and pair, in int8 or with --quantize int4: "
+                "leave out depth, pair and other compute types"
+            )
         translator = Translator.load(model, engine="native", device="cpu", threads=threads)
-        sample = find_sample(translator.choices[0], model or bundled_model(), source)
-        _export_whole(translator, to, out, sample, threads or cores(), shortlist)
+        sample = find_sample(translator.choices[0], model or bundled_model(), source, reference, sentences)
+        _export_whole(translator, to, out, sample, threads or cores(), shortlist, int4=quantize == INT4)
         return
+    if quantize == INT4:
+        raise UserError("int4 is for --to runtime and web: choose another compute type")
     if not shortlist:
         raise UserError("--no-shortlist is for --to runtime and web: leave it out")
     from anydepth.export.export import ExportRequest  # PyTorch
@@ -145,12 +155,16 @@ def _export_classifier(
 
     threads = classifier.engine.threads
     if to == "runtime":
-        if depth not in (None, "all") or quantize not in ("float32", "int8"):
-            raise UserError("the file has every depth in int8: leave out depth and quantize")
+        if depth not in (None, "all") or quantize not in IN_FILES:
+            raise UserError(
+                "the file has every depth, in int8 or with --quantize int4: leave out depth and other compute types"
+            )
         with stderr.status(f"writing {out}, then classifying with it and with the native engine"):
-            found = export_file(classifier, out, sample, threads)
+            found = export_file(classifier, out, sample, threads, int4=quantize == INT4)
         print_labels(max(found, key=lambda one: one.lost), sample.origin, of_several=len(found) > 1)
         size, hint = out.stat().st_size, f"run it with `anydepth classify {out}` or `anydepth serve {out}`"
+    elif quantize == INT4:
+        raise UserError("int4 is for --to runtime: choose another compute type")
     else:
         chosen = classifier.menu.default.name if depth is None else classifier.check(depth)
         with stderr.status(f"exporting {chosen} to {to}, then classifying {len(sample.sources):,} texts with both"):
@@ -171,16 +185,29 @@ def print_labels(found: "LabelComparison", origin: str, of_several: bool = False
 
 
 def _export_whole(
-    translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int, shortlist: bool
+    translator: "Translator", to: str, out: Path, sample: "SampleText", threads: int, shortlist: bool, int4: bool
 ) -> None:
     """Every depth in one file, alone or with the page that runs it."""
-    from anydepth.export.runtime import export_runtime
-    from anydepth.export.web import export_web
+    from anydepth.export.runtime import compare_file, export_runtime
+    from anydepth.export.web import MODEL_FILE, export_web
 
     write = export_web if to == "web" else export_runtime
     with stderr.status(f"writing {out}, then translating with it and with the native engine"):
-        count = write(translator, out, sample, threads, shortlist=shortlist)
-    print(f"same tokens at each of {len(translator.menu)} depths: {count:,} of {count:,} ({sample.origin})")
+        count = write(translator, out, sample, threads, shortlist=shortlist, int4=int4)
+        file = out / MODEL_FILE if to == "web" else out
+        changes = compare_file(translator, file, sample, threads, shortlist=shortlist) if int4 else []
+    if int4:
+        worst = max(changes, key=lambda one: one.lost)
+        print(
+            f"same tokens as int8 at {worst.depth}, the worst: {worst.same:,} of {worst.sentences:,} ({sample.origin})"
+        )
+        if worst.bleu is None:
+            print(f"BLEU of int4's output against int8's: {worst.agreement:.1f}")
+        else:
+            before, after = worst.bleu
+            print(f"BLEU: {before:.2f} in int8, {after:.2f} in int4 ({after - before:+.2f})")
+    else:
+        print(f"same tokens at each of {len(translator.menu)} depths: {count:,} of {count:,} ({sample.origin})")
     if to == "web":
         size = sum(path.stat().st_size for path in out.iterdir())
         hint = f"host the folder, or try it: python -m http.server --directory {out}"

@@ -63,6 +63,11 @@ class TrainConfig(ConfigSection):
     compile: bool = Field(
         False, description="compile the layers (torch.compile): pays on GPUs, after minutes of compiling"
     )
+    quantize: Literal["none", "int4"] = Field(
+        "none",
+        description="int4: run with feed-forward weights rounded as `export --quantize int4` rounds them, so that the "
+        "export loses less; the model that is written is not rounded",
+    )
     threads: int | None = Field(
         None, ge=1, le=1024, description="CPU threads; part of what makes a run repeatable to the bit"
     )

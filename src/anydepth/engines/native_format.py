@@ -1,4 +1,5 @@
 """A model as the core runs it: int8 matrices with a scale for each output, embeddings in 16 bits, the rest floats.
+The feed-forward matrices may have four bits for each weight instead.
 
 `packed` gives a model file (artifact/model_file.py). All arrays of a section begin at a multiple of 64 bytes, in the
 order in which csrc/model.cpp reads them; the header says what is there. PyTorch is not needed.
@@ -12,7 +13,16 @@ from numpy.typing import NDArray
 
 from anydepth.artifact.arrays import Floats32, ModelArrays
 from anydepth.artifact.folder import first_positions
-from anydepth.artifact.model_file import CLASSIFIES, LINE, SINUSOIDAL, VERSION, FileSection, Kind, build_model_file
+from anydepth.artifact.model_file import (
+    CLASSIFIES,
+    INT4,
+    LINE,
+    SINUSOIDAL,
+    VERSION,
+    FileSection,
+    Kind,
+    build_model_file,
+)
 from anydepth.config import ModelConfig
 from anydepth.engines.base import check_native
 from anydepth.tensors import sinusoids
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 
 TILE, QUAD = 16, 4  # outputs, and inputs of each, that lie together in a packed matrix
 REMAINDERS = 254
+GROUP, FACTOR = 32, 15  # of int4: inputs that share a factor, and the largest one
+LEAST, MOST = -8, 7  # of int4
 Array = NDArray[Any]
 
 
@@ -33,15 +45,19 @@ def packed(
     shortlist: "Shortlist | None" = None,
     word_depths: bytes | None = None,
     tags: Sequence[tuple[str, str, int | None]] = (),
+    *,
+    int4: bool = False,
 ) -> bytes:
     """The whole model, for every depth.
 
     `header` is what else the header has: config.json and depths.json of the model folder. `tags` are the language
-    pairs, each with the token that a source begins with, or None.
+    pairs, each with the token that a source begins with, or None. With `int4` the feed-forward matrices have four bits
+    for each weight.
     """
     weights = model if isinstance(model, ModelArrays) else ModelArrays.of_model(model)
     check_native(weights.config, classifies=weights.classes > 0)
-    return assemble(_core(weights), _sections(weights, shortlist), header, tokenizer, word_depths, tags)
+    core = {**_core(weights), **({"int4": True} if int4 else {})}
+    return assemble(core, _sections(weights, shortlist, int4), header, tokenizer, word_depths, tags)
 
 
 def assemble(
@@ -56,11 +72,12 @@ def assemble(
     texts = ((Kind.TOKENIZER, tokenizer), (Kind.WORD_DEPTHS, word_depths))
     before = [FileSection(kind, 0, data) for kind, data in texts if data is not None]
     pairs = [{"source": source, "target": target, "tag": tag} for source, target, tag in tags]
-    version = SINUSOIDAL if core.get("sinusoidal") else CLASSIFIES if core.get("classes") else VERSION
+    newer = (("int4", INT4), ("sinusoidal", SINUSOIDAL), ("classes", CLASSIFIES))
+    version = next((version for key, version in newer if core.get(key)), VERSION)
     return build_model_file({"core": {**core, "pairs": pairs}, **(header or {})}, [*before, *weights], version)
 
 
-def _sections(weights: ModelArrays, shortlist: "Shortlist | None") -> list[FileSection]:
+def _sections(weights: ModelArrays, shortlist: "Shortlist | None", int4: bool) -> list[FileSection]:
     config = weights.config
     sections = [FileSection(Kind.EMBEDDINGS, 0, _joined(_embeddings(weights)))]
     sections.append(FileSection(Kind.OUTPUT, 0, _joined(_classes(weights) if weights.classes else _output(weights))))
@@ -71,7 +88,7 @@ def _sections(weights: ModelArrays, shortlist: "Shortlist | None") -> list[FileS
             (Kind.DECODER_LAYER, "decoder", decoder),
         ):
             if index < len(own):
-                data = _joined(_layer(weights, f"{stack}.layers.{own[index]}", crosses=stack == "decoder"))
+                data = _joined(_layer(weights, f"{stack}.layers.{own[index]}", stack == "decoder", int4))
                 sections.append(FileSection(kind, index, data))
     if shortlist is not None:  # last: nothing has to wait for it
         sections.append(FileSection(Kind.SHORTLIST, 0, _joined(_shortlist(shortlist))))
@@ -165,7 +182,7 @@ def _shortlist(shortlist: "Shortlist") -> Iterator[Array]:
         yield np.asarray(values, np.int32)
 
 
-def _layer(weights: ModelArrays, layer: str, *, crosses: bool) -> Iterator[Array]:
+def _layer(weights: ModelArrays, layer: str, crosses: bool, int4: bool) -> Iterator[Array]:
     """Norms and matrices in the order in which they run."""
     parts = ["attention_norm", "attention_qkv", "attention_out"]
     if crosses:
@@ -173,7 +190,8 @@ def _layer(weights: ModelArrays, layer: str, *, crosses: bool) -> Iterator[Array
     for part in (*parts, "ffn_norm", "ffn_up", "ffn_down"):
         name = f"{layer}.{part}"
         if not part.endswith("_norm"):
-            yield from _matrix(weights[f"{name}.weight"], weights[f"{name}.bias"])
+            pack = _matrix_int4 if int4 and part.startswith("ffn_") else _matrix
+            yield from pack(weights[f"{name}.weight"], weights[f"{name}.bias"])
         elif weights.config.norm != "none":
             yield from _norm(weights, name)
 
@@ -199,6 +217,44 @@ def _quantized(values: Floats32) -> tuple[Floats32, NDArray[np.int8]]:
     scales = np.abs(values).max(axis=1) / np.float32(127)
     safe = np.where(scales > 0, scales, np.float32(1))
     return scales, np.clip(np.rint(values / safe[:, None]), -127, 127).astype(np.int8)
+
+
+def _matrix_int4(weight: Floats32, bias: Floats32 | None) -> Iterator[Array]:
+    """Scales, sums, bias, factors and weights: an output has a scale, GROUP inputs of it share a factor, and a weight
+    is scale times factor times four bits. So scale times an integer of at most 120, as in int8."""
+    scales, factors, whole = _quantized_int4(weight)
+    outputs, groups = factors.shape
+    integers = whole.reshape(outputs, groups, GROUP) * factors[:, :, None]
+    yield _padded(scales, TILE)
+    yield _padded(integers.sum(axis=(1, 2), dtype=np.int64).astype(np.float32) * scales, TILE)
+    yield _padded(np.zeros(outputs, np.float32) if bias is None else bias, TILE)
+    tiles = -(-outputs // TILE)
+    yield _padded(factors.T, TILE).T.reshape(tiles, TILE, groups).transpose(0, 2, 1)
+    square = _padded(whole.T, TILE).T.reshape(tiles, TILE, -1, 2, QUAD).transpose(0, 2, 3, 1, 4) - LEAST
+    yield (square[:, :, 0] | square[:, :, 1] << 4).astype(np.uint8)
+
+
+def _quantized_int4(values: Floats32) -> tuple[Floats32, NDArray[np.int8], NDArray[np.int8]]:
+    """A scale for each output, factors [outputs, groups], and whole weights [outputs, inputs], padded to groups.
+
+    The largest weight of a group is to be LEAST times its factor, which may be negative; of that factor and its two
+    neighbours the one with the least error is taken. model/layers.py has the same for training.
+    """
+    groups = _padded(values, GROUP).reshape(len(values), -1, GROUP)
+    ends = np.take_along_axis(groups, np.abs(groups).argmax(axis=-1, keepdims=True), axis=-1)
+    unit = np.abs(ends).max(axis=1, keepdims=True) / np.float32(-LEAST * FACTOR)
+    unit = np.where(unit > 0, unit, np.float32(1))
+    nearest = np.rint(ends / (LEAST * unit))
+    factors, whole, least = np.zeros_like(ends), np.zeros_like(groups), np.full_like(ends, np.inf)
+    for change in (0, -1, 1):
+        factor = np.clip(nearest + np.float32(change), -FACTOR, FACTOR)
+        step = np.where(factor == 0, np.float32(1), factor * unit)
+        found = np.clip(np.rint(groups / step), LEAST, MOST) * (factor != 0)
+        error = np.square(found * factor * unit - groups).sum(axis=-1, keepdims=True)
+        better = error < least
+        factors, whole = np.where(better, factor, factors), np.where(better, found, whole)
+        least = np.minimum(error, least)
+    return unit[:, 0, 0], factors[:, :, 0].astype(np.int8), whole.reshape(len(values), -1).astype(np.int8)
 
 
 def _remainders(values: Floats32) -> NDArray[np.int8]:

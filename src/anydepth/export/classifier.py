@@ -116,14 +116,18 @@ def export_classifier(request: ClassifierExport, to: str, out: Path, sample: Sam
     return result
 
 
-def export_file(classifier: Classifier, out: Path, sample: SampleText, threads: int) -> list[LabelComparison]:
-    """All depths in one file for the native engine, and what int8 costs at each. From the file they must be the same
-    to the bit as from the model folder."""
+def export_file(
+    classifier: Classifier, out: Path, sample: SampleText, threads: int, *, int4: bool = False
+) -> list[LabelComparison]:
+    """All depths in one file for the native engine, and what int8, or int4, costs at each. In int8 they must be the
+    same to the bit from the file as from the model folder."""
     check_file(out)
     native = Classifier(classifier.loaded, make_classifier_engine(classifier.loaded, "native", threads))
     with checked_file(out) as written:
-        written.write_bytes(build_classifier_file(classifier))
+        written.write_bytes(build_classifier_file(classifier, int4=int4))
         exported = Classifier.load(written, engine="native", threads=threads)
+        if int4:
+            return [compare_labels(classifier, exported, depth, sample) for depth in native.depths]
         for depth in native.depths:
             if exported.classify(sample.sources, depth=depth) != native.classify(sample.sources, depth=depth):
                 raise UserError(
@@ -133,7 +137,7 @@ def export_file(classifier: Classifier, out: Path, sample: SampleText, threads: 
     return [compare_labels(classifier, native, depth, sample) for depth in native.depths]
 
 
-def build_classifier_file(classifier: Classifier) -> bytes:
+def build_classifier_file(classifier: Classifier, *, int4: bool = False) -> bytes:
     """All that is needed to classify: weights, tokenizer, labels, depths of words, the menu with its figures."""
     from anydepth.engines.native_format import packed
 
@@ -148,7 +152,7 @@ def build_classifier_file(classifier: Classifier) -> bytes:
     }
     words = folder / WORD_DEPTHS
     depths = words.read_bytes() if words.is_file() else None
-    return packed(loaded.arrays, header, loaded.tokenizer.to_bytes(), word_depths=depths)
+    return packed(loaded.arrays, header, loaded.tokenizer.to_bytes(), word_depths=depths, int4=int4)
 
 
 def _to_onnx(request: ClassifierExport, folder: Path) -> Classifier:

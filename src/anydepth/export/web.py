@@ -45,14 +45,16 @@ def read_page_files() -> dict[str, bytes]:
     return {name: folder.joinpath(name).read_bytes() for name in MEDIA_TYPES}
 
 
-def export_web(translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True) -> int:
+def export_web(
+    translator: Translator, out: Path, sample: SampleText, threads: int, *, shortlist: bool = True, int4: bool = False
+) -> int:
     """Write the folder and return how many sentences were compared at each depth, as the model file is checked."""
     from anydepth.export.export import MARK, check_out  # PyTorch, which a server of this page does without
     from anydepth.export.runtime import export_runtime
 
     check_out(out, translator)
     with atomic_folder(out.resolve()) as folder:
-        count = export_runtime(translator, folder / MODEL_FILE, sample, threads, shortlist=shortlist)
+        count = export_runtime(translator, folder / MODEL_FILE, sample, threads, shortlist=shortlist, int4=int4)
         for name, data in read_page_files().items():
             (folder / name).write_bytes(data)
         about = describe_site(translator, sample, (folder / MODEL_FILE).read_bytes())

@@ -46,6 +46,9 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+INT4_GROUP, INT4_FACTOR = 32, 15  # inputs that share a factor, and the largest one: see round_int4
+
+
 class FeedForwardWeights(NamedTuple):
     norm: Norm | None
     up: Affine
@@ -62,6 +65,27 @@ class DecoderWeights(NamedTuple):
 
 def feed_forward(x_btd: Tensor, w: FeedForwardWeights) -> Tensor:
     return F.linear(w.activation(F.linear(norm(x_btd, w.norm), *w.up)), *w.down)
+
+
+def round_int4(weight: Tensor) -> Tensor:
+    """The values that int4 has for a matrix, as engines/native_format.py packs it. The gradient is that of the matrix
+    itself (straight-through)."""
+    outputs, inputs = weight.shape
+    with torch.no_grad():
+        groups = F.pad(weight, (0, -inputs % INT4_GROUP)).view(outputs, -1, INT4_GROUP)
+        ends = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
+        unit = ends.abs().amax(1, keepdim=True) / (8 * INT4_FACTOR)
+        unit = torch.where(unit > 0, unit, 1.0)
+        nearest = torch.round(ends / (-8 * unit))
+        best, least = torch.zeros_like(groups), torch.full_like(ends, torch.inf)
+        for change in (0, -1, 1):
+            factor = (nearest + change).clamp(-INT4_FACTOR, INT4_FACTOR)
+            step = torch.where(factor == 0, 1.0, factor * unit)
+            found = torch.round(groups / step).clamp(-8, 7) * factor * unit
+            error = (found - groups).square().sum(-1, keepdim=True)
+            best, least = torch.where(error < least, found, best), torch.minimum(error, least)
+        rounded = best.view(outputs, -1)[:, :inputs]
+    return weight + (rounded - weight).detach()
 
 
 def make_norm(config: ModelConfig) -> nn.LayerNorm | None:
@@ -91,6 +115,7 @@ class Layer(nn.Module):
         self.attention_norm, self.ffn_norm = make_norm(config), make_norm(config)
         self.attention_qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.ffn_up, self.ffn_down = nn.Linear(width, ffn), nn.Linear(ffn, width)
+        self.int4 = False  # run the feed-forward matrices as int4 has them
 
     def before(self, module: nn.LayerNorm | None) -> Norm | None:
         return _norm(module) if self.norm_first else None
@@ -104,9 +129,10 @@ class Layer(nn.Module):
         )
 
     def ffn_weights(self) -> FeedForwardWeights:
-        return FeedForwardWeights(
-            self.before(self.ffn_norm), _affine(self.ffn_up), _affine(self.ffn_down), self.activation
-        )
+        up, down = _affine(self.ffn_up), _affine(self.ffn_down)
+        if self.int4:
+            up, down = Affine(round_int4(up.weight), up.bias), Affine(round_int4(down.weight), down.bias)
+        return FeedForwardWeights(self.before(self.ffn_norm), up, down, self.activation)
 
     def join(self, x: Tensor, branch: Tensor, weight: float | Tensor, after: Norm | None) -> Tensor:
         if self.training and self.dropout:

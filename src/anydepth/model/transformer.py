@@ -14,7 +14,7 @@ from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
-from anydepth.model.layers import DecoderLayer, EncoderLayer, make_norm
+from anydepth.model.layers import DecoderLayer, EncoderLayer, Layer, make_norm
 from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits
 from anydepth.tensors import sinusoids
 
@@ -74,12 +74,16 @@ class Transformer(nn.Module):
             _scale_by_depth(self.encoder)
             _scale_by_depth(self.decoder)
 
-    def configure_layers(self, *, checkpointing: bool = False, compiled: bool = False) -> None:
-        """Set activation checkpointing and compilation of the layers; outputs stay the same."""
+    def configure_layers(self, *, checkpointing: bool = False, compiled: bool = False, int4: bool = False) -> None:
+        """Set activation checkpointing and compilation of the layers, which change no output, and whether their
+        feed-forward matrices are rounded as in an export in int4."""
         for stack in (self.encoder, self.decoder):
             stack.checkpointing = checkpointing
             for layer in stack.distinct if compiled else ():
                 layer.compile(dynamic=True)
+        for module in self.modules():
+            if isinstance(module, Layer):
+                module.int4 = int4
 
     @property
     def tables(self) -> list[nn.Embedding | nn.Linear]:

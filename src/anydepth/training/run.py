@@ -93,7 +93,9 @@ def _fit(
     if models.start is not None:
         models.start.copy_to(model, prepared.labels)
     world.place(model, device)
-    model.configure_layers(checkpointing=config.activation_checkpointing, compiled=config.compile)
+    model.configure_layers(
+        checkpointing=config.activation_checkpointing, compiled=config.compile, int4=config.quantize == "int4"
+    )
     data = TrainingData(
         make_stream(recipe, prepared, token_depths),
         make_validator(recipe, prepared, objective, device, token_depths),
