@@ -499,6 +499,11 @@ void test_model(const char* path) {
   refused([](anydepth_request& r) { r.beam = -3; });
   refused([](anydepth_request& r) { r.nbest = 2; });
   refused([](anydepth_request& r) { r.shortlist = 3; });
+  refused([](anydepth_request& r) { r.exit_rule = 4, r.exit_value = 2.0f; });
+  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_MARGIN, r.exit_value = -1.0f; });
+  refused([&](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_MARGIN, r.exit_value = static_cast<float>(nan); });
+  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_CONFIDENCE, r.exit_value = 1.0f; });
+  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_PATIENCE, r.exit_value = 0.0f; });
   refused([](anydepth_request& r) { r.max_length = -1; });
   refused([&](anydepth_request& r) { r.length_penalty = static_cast<float>(nan); });
   refused([&](anydepth_request& r) { r.timeout = nan; });
@@ -594,11 +599,11 @@ void test_classifier(const char* path) {
   EXPECT(run(full, batch, {nullptr, 0, 0, 0.0f, 0.0f, 0.0, &abort}, other) == ANYDEPTH_STOPPED);
 
   // It does not translate, and what translates does not classify.
-  const anydepth_options searching = {1, 1, 1, 0, 0, 0, 0, 0.6f, 0.0, nullptr};
+  const anydepth_options searching = {1, 1, 1, 0, 0, 0, 0, 0.6f, 0.0, nullptr, nullptr, 0, ANYDEPTH_EXIT_NONE, 0.0f};
   const anydepth_batch limited = {tokens, starts, nullptr, limits, 2};
   int32_t outputs[6], lengths[2], ended[2];
   float scores[2];
-  anydepth_results results = {outputs, lengths, ended, scores};
+  anydepth_results results = {outputs, lengths, ended, scores, nullptr};
   EXPECT(anydepth_search(model, &full, &limited, &searching, &results) == ANYDEPTH_INVALID);
   EXPECT(anydepth_logits(model, &full, &limited, tokens, 1, 1, other) == ANYDEPTH_INVALID);
   EXPECT(anydepth_depths(model) == ANYDEPTH_INVALID);
