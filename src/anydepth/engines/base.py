@@ -4,7 +4,7 @@ torch.py runs everything, native.py what translates or classifies, ctranslate2.p
 chooses one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ class SearchBatch(NamedTuple):
 
 TEXT_EXITS = ("confidence", "patience")
 TOKEN_EXITS = ("margin", "confidence", "patience")  # numbered from 1 as in csrc/anydepth.h
-_EXIT_VALUES = {
+_EXIT_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
     "margin": (lambda x: x >= 0, "margin:2 (a difference of logits, at least 0)"),
     "confidence": (lambda x: 0 < x < 1, "confidence:0.9 (a probability between 0 and 1)"),
     "patience": (lambda x: x >= 2 and x == x // 1, "patience:2 (a number of exits, at least 2)"),
@@ -114,6 +114,10 @@ class AnyEngine(Protocol):
 
 class Engine(AnyEngine, Protocol):
     """Runs a model that translates."""
+
+    @property
+    def why_no_exits(self) -> str | None:
+        """Why it does not take an exit rule for tokens, or None."""
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         """Get ready to run these, or refuse those that it cannot run."""
