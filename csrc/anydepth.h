@@ -104,9 +104,8 @@ typedef struct {
   int32_t scores;        /* 1: scores of greedy search, too */
   int32_t shortlist;     /* ANYDEPTH_SHORTLIST_... */
   float length_penalty;
-  int32_t exit_rule;     /* ANYDEPTH_EXIT_...: tokens may leave the decoder early, at any depth of the file that this
-                            one begins with */
-  float exit_value;
+  const char* exit;      /* tokens leave the decoder early by a rule, such as margin:2, confidence:0.9 or patience:2, at
+                            any depth of the file that this one begins with; null: none does */
 } anydepth_request;
 /* Greedy search at the default depth, among the shortlist if the file has one. */
 ANYDEPTH_API void anydepth_defaults(anydepth_request* request);

@@ -212,6 +212,21 @@ TokenExits token_exits(int32_t rule, float value, std::vector<int> exits) {
   return {static_cast<ExitKind>(rule), value, std::move(exits)};
 }
 
+TokenExits parsed_exits(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const int32_t rule = kind == "margin"       ? ANYDEPTH_EXIT_MARGIN
+                       : kind == "confidence" ? ANYDEPTH_EXIT_CONFIDENCE
+                       : kind == "patience"   ? ANYDEPTH_EXIT_PATIENCE
+                                              : ANYDEPTH_EXIT_NONE;
+  try {
+    check(rule != ANYDEPTH_EXIT_NONE && colon != std::string::npos, "");
+    return token_exits(rule, static_cast<float>(Json::parse(text.substr(colon + 1)).number()), {});
+  } catch (const std::runtime_error&) {
+    throw Error(text + " is not an early-exit rule: write margin:2, confidence:0.9 or patience:2");
+  }
+}
+
 void check_beam(int32_t beam, int32_t nbest, float length_penalty) {
   check(beam >= 1 && beam <= 1024 && nbest >= 1 && nbest <= beam, "the beam is out of range");
   check(length_penalty >= 0.0f && length_penalty <= 100.0f, "the length penalty is out of range");
@@ -280,7 +295,7 @@ TextRequest checked(const anydepth_request* r) {
   found.search.beam = r->beam, found.search.nbest = r->nbest, found.search.length_penalty = r->length_penalty;
   found.search.scores = r->scores != 0 || r->beam > 1, found.search.shortlist = r->shortlist != 0;
   found.needs_shortlist = r->shortlist == ANYDEPTH_SHORTLIST_ON;
-  found.search.exits = token_exits(r->exit_rule, r->exit_value, {});  // where, the menu says
+  if (r->exit != nullptr) found.search.exits = parsed_exits(r->exit);  // where, the menu says
   found.search.stop = stop_conditions(r->timeout, r->abort);
   return found;
 }

@@ -499,11 +499,9 @@ void test_model(const char* path) {
   refused([](anydepth_request& r) { r.beam = -3; });
   refused([](anydepth_request& r) { r.nbest = 2; });
   refused([](anydepth_request& r) { r.shortlist = 3; });
-  refused([](anydepth_request& r) { r.exit_rule = 4, r.exit_value = 2.0f; });
-  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_MARGIN, r.exit_value = -1.0f; });
-  refused([&](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_MARGIN, r.exit_value = static_cast<float>(nan); });
-  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_CONFIDENCE, r.exit_value = 1.0f; });
-  refused([](anydepth_request& r) { r.exit_rule = ANYDEPTH_EXIT_PATIENCE, r.exit_value = 0.0f; });
+  for (const char* rule : {"", "margin", "margin:", "margin:-1", "margin:1e999", "margin:2x", "probe:1", "confidence:1",
+                           "confidence:0", "patience:0", "patience:[2]", ":2"})
+    refused([&](anydepth_request& r) { r.exit = rule; });
   refused([](anydepth_request& r) { r.max_length = -1; });
   refused([&](anydepth_request& r) { r.length_penalty = static_cast<float>(nan); });
   refused([&](anydepth_request& r) { r.timeout = nan; });

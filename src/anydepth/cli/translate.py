@@ -146,8 +146,9 @@ def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]
                 line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
                 out.write(line.encode("utf-8") + b"\n")
             done = number + 1
-            length = len(hypotheses[0].tokens) + hypotheses[0].ended
-            layers, tokens = layers + length * hypotheses[0].decoder_layers, tokens + length
+            if hypotheses[0].depth:  # else the line is empty
+                length = len(hypotheses[0].tokens) + hypotheses[0].ended
+                layers, tokens = layers + length * hypotheses[0].decoder_layers, tokens + length
             if sys.stdin.isatty():
                 out.flush()
     except UserError as error:

@@ -104,8 +104,7 @@ class RequestStruct(ctypes.Structure):
         ("scores", ctypes.c_int32),
         ("shortlist", ctypes.c_int32),
         ("length_penalty", ctypes.c_float),
-        ("exit_rule", ctypes.c_int32),
-        ("exit_value", ctypes.c_float),
+        ("exit", ctypes.c_char_p),
     )
 
 
