@@ -1,9 +1,9 @@
 """Tokens that leave the decoder early, against fixed depths: native int8, sentences one at a time, one thread.
 
-python benchmarks/token_exits.py --source dev.pt --reference dev.en [--model MODEL] [--timed 120] [--rounds 3]
+python benchmarks/token_exits.py [--source dev.pt --reference dev.en] [--model MODEL] [--timed 120] [--rounds 3]
 
 Outputs are of all sentences; times are of some of them, spread over the file: all depths and rules take turns at each,
-and its time is the least CPU time of the rounds. At three budgets in the lower half of the times of fixed depths, the
+and its time is the least CPU time of the rounds. At five budgets in the lower half of the times of fixed depths, the
 best fixed depth and the best rule that take no longer are chosen by BLEU on every other sentence, and compared on the
 rest. Decoder time is that of a sentence less that of its encoder and first token at the shallowest depth.
 
@@ -28,10 +28,11 @@ from anydepth.engines.base import TOKEN_EXITS, Candidate, ExitRule, SearchBatch,
 from anydepth.engines.native import NativeEngine
 from anydepth.evaluate.metrics import score
 from anydepth.evaluate.significance import paired_bootstrap
+from anydepth.export.sample import find_sample
 from anydepth.infer.translator import Translator
 
 MARGINS, CONFIDENCES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (0.5, 0.7, 0.9)
-BUDGETS = (0.15, 0.3, 0.45)  # of the way from the fastest fixed depth to the slowest
+BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the way from the fastest fixed depth to the slowest
 FEW = 0.3  # BLEU
 
 
@@ -75,8 +76,8 @@ class Way:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--reference", type=Path, required=True)
+    parser.add_argument("--source", type=Path, help="default: the sample of the model")
+    parser.add_argument("--reference", type=Path)
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--timed", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=3)
@@ -88,16 +89,16 @@ def main() -> None:
     shortlist = False if arguments.no_shortlist else None
     model = arguments.model or bundled_model()
     translator = Translator.load(model, engine="native", threads=1, shortlist=shortlist)
-    sources, references = (
-        path.read_text("utf-8").splitlines()[: arguments.sentences] for path in (arguments.source, arguments.reference)
-    )
+    sample = find_sample(translator, model, arguments.source, arguments.reference, arguments.sentences)
+    sources, references = sample.sources, sample.references
+    assert references is not None
     fixed = [Way(entry.subnetwork) for entry in translator.menu]
     rules = make_rules(translator, arguments.encoders)
     starts = {one.encoder: Way(one, limit=1) for one in reversed([way.sub for way in fixed])}
     translate(translator, [*fixed, *rules], sources)
     timed = sources[:: max(1, len(sources) // arguments.timed)][: arguments.timed]
     measure(translator, [*fixed, *rules, *starts.values()], timed, arguments.rounds)
-    print(f"{len(sources)} sentences of {arguments.source.name}, {len(timed)} timed in {arguments.rounds} rounds")
+    print(f"{len(sources)} sentences of {sample.origin}, {len(timed)} timed in {arguments.rounds} rounds")
     show([*fixed, *rules], starts, references)
     compare_budgets(fixed, rules, references)
     compare_decoders(fixed, rules, starts, references)

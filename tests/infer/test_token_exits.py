@@ -177,19 +177,29 @@ def test_threads_and_shortlists_change_nothing_on_native(toy):
     assert listed.search(FULL, batch, never_leaves, shortlist=True) == plain
 
 
-@pytest.mark.parametrize("rule", ["margin:2.5", "confidence:0.8", "patience:2"])
+@pytest.mark.parametrize(
+    ("trained", "rule"),
+    [
+        (False, "margin:1"),
+        (False, "confidence:0.3"),
+        (True, "margin:2.5"),
+        (True, "confidence:0.8"),
+        (True, "patience:2"),
+    ],
+)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_native_does_as_torch_up_to_int8(toy, beam, rule):
-    """Where weights are random each decision counts; where a model is trained both find the same."""
-    for translator, least in ((make(toy, scale=3.0), 0.5), (toy, 0.9)):
-        options = {"beam": beam, "exit": rule, "max_length": 8}
-        native = on_engine(translator, "native", 1)
-        expected, found = (one.hypotheses(TEXTS, **options) for one in (translator, native))
-        same = [
-            (a[0].tokens, round(a[0].decoder_layers, 3)) == (b[0].tokens, round(b[0].decoder_layers, 3))
-            for a, b in zip(expected, found, strict=True)
-        ]
-        assert sum(same) >= least * len(TEXTS)
+def test_native_does_as_torch_up_to_int8(toy, beam, trained, rule):
+    """Random weights, where all decisions are close, agree at 28 of 40 texts without exits; with states that are handed
+    up wrongly at 8."""
+    translator, least = (toy, 0.9) if trained else (make(toy, scale=3.0), 0.5)
+    options = {"beam": beam, "exit": rule, "max_length": 8}
+    native = on_engine(translator, "native", 1)
+    expected, found = (one.hypotheses(TEXTS, **options) for one in (translator, native))
+    same = [
+        (a[0].tokens, round(a[0].decoder_layers, 3)) == (b[0].tokens, round(b[0].decoder_layers, 3))
+        for a, b in zip(expected, found, strict=True)
+    ]
+    assert sum(same) >= least * len(TEXTS)
 
 
 def test_a_trained_model_leaves_early_and_says_the_same(toy):
