@@ -18,7 +18,7 @@ from anydepth.engines.core import NativeModel
 from anydepth.engines.native_format import packed
 from anydepth.engines.search import never
 from anydepth.engines.shortlist import build_shortlist
-from anydepth.engines.torch import search
+from anydepth.engines.torch import TorchEngine, search
 from anydepth.errors import UserError
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.model import Transformer
@@ -48,7 +48,8 @@ def make(toy: Translator, kind: str = "plain", scale: float = 1.0) -> Translator
     model = random_translator(toy.tokenizer, decoder_layers=4, share_embeddings="none", **KINDS[kind]).model
     with torch.no_grad():
         model.output.weight *= scale
-    return Translator(LoadedModel(model, toy.tokenizer, DepthMenu.every_prefix(3, 4), ("fr", "en")))
+    loaded = LoadedModel(model, toy.tokenizer, DepthMenu.every_prefix(3, 4), ("fr", "en"))
+    return Translator(loaded, TorchEngine(model))
 
 
 @torch.inference_mode()
