@@ -60,12 +60,12 @@ def self_attention(
     """Of some `rows` of the batch alone, if they are given; all rows are keys and values."""
     (b, t, d), heads = x_btd.shape, w.heads
     behind = None if cache is None else cache.left_behind()
-    given = x_btd if behind is None else torch.cat([behind, x_btd], dim=1)
-    qkv_3bhte = F.linear(norm(given, w.norm), *w.qkv).view(b, -1, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+    given, count = (x_btd, t) if behind is None else (torch.cat([behind, x_btd], dim=1), behind.shape[1] + t)
+    qkv_3bhte = F.linear(norm(given, w.norm), *w.qkv).view(b, count, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
     if cache is None:
         query, key, value = qkv_3bhte.unbind(0)
     else:
-        query = qkv_3bhte[0, :, :, -t:]
+        query = qkv_3bhte[0] if behind is None else qkv_3bhte[0, :, :, -t:]
         key, value = cache.append(qkv_3bhte[1:])
         positions = key.shape[2]
         if t == 1:

@@ -189,7 +189,7 @@ class DecoderLayer(Layer):
         attended = self_attention(x_btd, w.attention, None, True, cache, dropout=self.drops_attention, rows=rows)
         x = x_btd if rows is None else x_btd.index_select(0, rows)
         x = self.join(x, attended, weight, w.after[0])
-        asked = cross_attention(x, w.cross, heads, key, value, attend, rows, len(x_btd))
+        asked = cross_attention(x, w.cross, heads, key, value, attend, rows, None if rows is None else len(x_btd))
         x = self.join(x, asked, weight, w.after[1])
         x = self.join(x, feed_forward(x, w.ffn), weight, w.after[2])
         return x if rows is None else x_btd.index_copy(0, rows, x)
