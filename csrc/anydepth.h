@@ -20,7 +20,7 @@ extern "C" {
 #define ANYDEPTH_API __attribute__((visibility("default")))
 #endif
 
-#define ANYDEPTH_INTERFACE 4 /* the version of this API */
+#define ANYDEPTH_INTERFACE 5 /* the version of this API */
 
 enum {
   ANYDEPTH_OK = 0,
@@ -38,6 +38,14 @@ enum {
   ANYDEPTH_SHORTLIST_OFF = 0, /* among the whole vocabulary */
   ANYDEPTH_SHORTLIST_ON = 1,  /* refuse a file that has none */
   ANYDEPTH_SHORTLIST_IF_THERE = 2 /* the whole vocabulary until it has arrived */
+};
+
+/* When a token leaves the decoder early. */
+enum {
+  ANYDEPTH_EXIT_NONE = 0,
+  ANYDEPTH_EXIT_MARGIN = 1,     /* the best logit is so far above the second */
+  ANYDEPTH_EXIT_CONFIDENCE = 2, /* the best token is so probable */
+  ANYDEPTH_EXIT_PATIENCE = 3    /* the best token is the same at so many exits in a row */
 };
 
 typedef struct anydepth_model anydepth_model;
@@ -96,6 +104,8 @@ typedef struct {
   int32_t scores;        /* 1: scores of greedy search, too */
   int32_t shortlist;     /* ANYDEPTH_SHORTLIST_... */
   float length_penalty;
+  const char* exit;      /* tokens leave the decoder early by a rule, such as margin:2, confidence:0.9 or patience:2, at
+                            any depth of the file that this one begins with; null: none does */
 } anydepth_request;
 /* Greedy search at the default depth, among the shortlist if the file has one. */
 ANYDEPTH_API void anydepth_defaults(anydepth_request* request);
@@ -106,6 +116,7 @@ typedef struct {
   const char* depth;
   float score;   /* log-probability over the length penalty, NaN if it was not asked for */
   int32_t ended; /* 0: it ran into the limit of its length */
+  float layers;  /* of the decoder, the mean of its tokens */
 } anydepth_output;
 
 /* 1 if a text of `length` bytes is short enough for the model, 0 if it had better be divided, or a code. */
@@ -143,12 +154,16 @@ typedef struct {
 } anydepth_batch;
 
 /* With `draft_layers`, the first layers of the decoder draft tokens, `draft_length` at a time; 0: chosen by the
- * acceptance rate. `timeout` and `abort` as in a request. */
+ * acceptance rate. With an `exit_rule`, tokens may leave after as many decoder layers as one of `exits`, which ascend.
+ * `timeout` and `abort` as in a request. */
 typedef struct {
   int32_t beam, nbest, min_length, scores, shortlist, draft_layers, draft_length;
   float length_penalty;
   double timeout;
   const int32_t* abort;
+  const int32_t* exits;
+  int32_t exit_count, exit_rule;
+  float exit_value;
 } anydepth_options;
 
 /* The nbest outputs of each sentence, best first, in the caller's memory: tokens [sentences, nbest, longest limit],
@@ -158,6 +173,7 @@ typedef struct {
   int32_t* lengths;
   int32_t* ended;
   float* scores;
+  float* layers; /* of the decoder, the mean of an output's tokens; or null */
 } anydepth_results;
 
 /* A lexical shortlist in place of the file's: tokens that are always candidates, and those of each source token:

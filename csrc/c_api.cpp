@@ -202,6 +202,31 @@ StopConditions stop_conditions(double timeout, const int32_t* abort) {
   return found;
 }
 
+TokenExits token_exits(int32_t rule, float value, std::vector<int> exits) {
+  check(rule >= ANYDEPTH_EXIT_NONE && rule <= ANYDEPTH_EXIT_PATIENCE, "the rule of the exits is 0 to 3");
+  if (rule == ANYDEPTH_EXIT_NONE) return {};
+  check(rule == ANYDEPTH_EXIT_CONFIDENCE ? value > 0.0f && value < 1.0f
+        : rule == ANYDEPTH_EXIT_PATIENCE ? value >= 1.0f && value <= 1e6f
+                                         : value >= 0.0f,  // not where it is not a number
+        "the threshold of the exits is out of range");
+  return {static_cast<ExitKind>(rule), value, std::move(exits)};
+}
+
+TokenExits parsed_exits(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const int32_t rule = kind == "margin"       ? ANYDEPTH_EXIT_MARGIN
+                       : kind == "confidence" ? ANYDEPTH_EXIT_CONFIDENCE
+                       : kind == "patience"   ? ANYDEPTH_EXIT_PATIENCE
+                                              : ANYDEPTH_EXIT_NONE;
+  try {
+    check(rule != ANYDEPTH_EXIT_NONE && colon != std::string::npos, "");
+    return token_exits(rule, static_cast<float>(Json::parse(text.substr(colon + 1)).number()), {});
+  } catch (const std::runtime_error&) {
+    throw Error(text + " is not an early-exit rule: write margin:2, confidence:0.9 or patience:2");
+  }
+}
+
 void check_beam(int32_t beam, int32_t nbest, float length_penalty) {
   check(beam >= 1 && beam <= 1024 && nbest >= 1 && nbest <= beam, "the beam is out of range");
   check(length_penalty >= 0.0f && length_penalty <= 100.0f, "the length penalty is out of range");
@@ -222,6 +247,15 @@ Options checked(const Model& model, const SubNetwork& sub, const anydepth_option
   found.length_penalty = o->length_penalty;
   found.scores = o->scores != 0, found.shortlist = o->shortlist != 0, found.draft_layers = o->draft_layers;
   found.draft_length = o->draft_length;
+  check(o->exit_count >= 0 && o->exit_count <= static_cast<int>(sub.decoder.size()) &&
+            (o->exits != nullptr || o->exit_count == 0),
+        "there are no exits, or too many");
+  std::vector<int> exits(o->exits, o->exits + o->exit_count);
+  for (size_t i = 0; i < exits.size(); ++i)
+    check(exits[i] >= 1 && exits[i] <= static_cast<int>(sub.decoder.size()) && (i == 0 || exits[i] > exits[i - 1]),
+          "exits are after layers that run, and ascend");
+  found.exits = token_exits(o->exit_rule, o->exit_value, std::move(exits));
+  check(found.exits.kind == ExitKind::none || found.draft_layers == 0, "drafts have no exits");
   found.stop = stop_conditions(o->timeout, o->abort);
   return found;
 }
@@ -261,6 +295,7 @@ TextRequest checked(const anydepth_request* r) {
   found.search.beam = r->beam, found.search.nbest = r->nbest, found.search.length_penalty = r->length_penalty;
   found.search.scores = r->scores != 0 || r->beam > 1, found.search.shortlist = r->shortlist != 0;
   found.needs_shortlist = r->shortlist == ANYDEPTH_SHORTLIST_ON;
+  if (r->exit != nullptr) found.search.exits = parsed_exits(r->exit);  // where, the menu says
   found.search.stop = stop_conditions(r->timeout, r->abort);
   return found;
 }
@@ -432,7 +467,7 @@ int anydepth_output_at(const anydepth_translations* translations, int32_t text, 
           "there is no such text");
     const std::vector<TextOutput>& all = translations->texts[text];
     check(output != nullptr && rank >= 0 && static_cast<size_t>(rank) < all.size(), "there is no such output");
-    *output = {all[rank].text.c_str(), all[rank].depth.c_str(), all[rank].score, all[rank].ended};
+    *output = {all[rank].text.c_str(), all[rank].depth.c_str(), all[rank].score, all[rank].ended, all[rank].layers};
     return ANYDEPTH_OK;
   });
 }
@@ -472,6 +507,7 @@ int anydepth_search(anydepth_model* model, const anydepth_subnetwork* sub, const
         results->lengths[slot] = there ? static_cast<int32_t>(found[i][j].tokens.size()) : -1;
         results->ended[slot] = there && found[i][j].ended;
         results->scores[slot] = there ? found[i][j].score : 0.0f;
+        if (results->layers != nullptr) results->layers[slot] = there ? found[i][j].layers : 0.0f;
         if (there) std::copy(found[i][j].tokens.begin(), found[i][j].tokens.end(), results->tokens + slot * longest);
       }
     return ANYDEPTH_OK;

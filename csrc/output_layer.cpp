@@ -70,6 +70,14 @@ TopToken find_top(const Kernels& kernels, const OutputLayer& outputs, const floa
   return best;
 }
 
+bool has_margin(const Kernels& kernels, const OutputLayer& outputs, const float* logits, bool may_end, float margin) {
+  const int from = outputs.first() + (may_end || outputs.count() - outputs.first() < 2 ? 0 : 1);
+  const int best = from + kernels.argmax(logits + from, outputs.count() - from);
+  int close = kernels.next_above(logits, from, outputs.count(), logits[best] - margin);
+  if (close == best) close = kernels.next_above(logits, close + 1, outputs.count(), logits[best] - margin);
+  return close >= outputs.count();
+}
+
 float length_penalty(int length, float alpha) { return std::pow((5.0f + static_cast<float>(length)) / 6.0f, alpha); }
 
 }  // namespace anydepth

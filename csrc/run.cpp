@@ -42,6 +42,10 @@ void KVCache::make_room(int position, int slots) {
     blocks_.emplace_back();
     slots_.push_back(slots);
     blocks_.back().get(applications_, slots, slot_);
+    if (!exits_) continue;
+    states_.emplace_back();
+    states_.back().get(slots, BLOCK, width());
+    filled_.emplace_back(size_t(slots) * BLOCK, 0);
   }
 }
 
@@ -331,6 +335,51 @@ void Runner::encoder_layer(const Layer& l, float weight, const SourceBatch& sour
     for (int r = 0; r < count; ++r) std::memcpy(x + active_rows_[r] * width_, own + r * width_, width_ * sizeof(float));
 }
 
+void Runner::keep_rows(const std::vector<Row>& rows, const std::vector<int>& kept, KVCache& cache, int layers) {
+  float* x = states_.data();
+  size_t next = 0;
+  for (int r = 0; r < static_cast<int>(rows.size()); ++r) {
+    const bool stays = next < kept.size() && kept[next] == r;
+    if (!stays) {
+      std::memcpy(cache.state(rows[r].position(), rows[r].slots->back()), x + r * width_, width_ * sizeof(float));
+      continue;
+    }
+    if (next != size_t(r)) {
+      std::memcpy(x + next * width_, x + r * width_, width_ * sizeof(float));
+      for (int ran = 0; model_.decoder.dense && ran <= layers; ++ran) {
+        float* past = decoder_past_[ran == 0 ? 0 : sub_.decoder[ran - 1] + 1].data();
+        std::memcpy(past + next * width_, past + r * width_, width_ * sizeof(float));
+      }
+    }
+    ++next;
+  }
+}
+
+// The rows of a layer, and after them the states of earlier positions that left before it: one product of a few rows
+// takes hardly longer than of one.
+const float* Runner::add_left_behind(const std::vector<Row>& rows, KVCache& cache, int step, const float* x) {
+  left_behind_.clear();
+  for (const Row& row : rows) {
+    const std::vector<int>& slots = *row.slots;
+    for (int p = 0; step > 0 && p < row.position(); ++p) {  // all have run the first layer
+      int& filled = cache.filled(p, slots[p]);
+      if (filled > step) continue;
+      filled = step + 1;
+      left_behind_.emplace_back(p, slots[p]);
+    }
+    cache.filled(row.position(), slots.back()) = step + 1;
+  }
+  if (left_behind_.empty()) return x;
+  float* both = kept_.get(rows.size() + left_behind_.size(), width_);
+  std::memcpy(both, x, rows.size() * width_ * sizeof(float));
+  float* to = both + rows.size() * width_;
+  for (const auto& [position, slot] : left_behind_) {
+    std::memcpy(to, cache.state(position, slot), width_ * sizeof(float));
+    to += width_;
+  }
+  return both;
+}
+
 void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int last, int at) {
   const Stack& stack = model_.decoder;
   const int d = model_.width, count = static_cast<int>(rows.size());
@@ -346,12 +395,16 @@ void Runner::decode(const std::vector<Row>& rows, KVCache& cache, int first, int
     const Layer& l = layer(stack, index);
     const float own = weight(stack, index, sub_.decoder_weights[step]);
 
-    float* qkv = qkv_.get(count, wide);
-    project(l.qkv, layer_norm(pre_norm(l.attention_norm), x, count), width_, count, {qkv, wide});
+    const float* given = cache.exits() ? add_left_behind(rows, cache, step, x) : x;
+    const int all = count + static_cast<int>(left_behind_.size());
+    float* qkv = qkv_.get(all, wide);
+    project(l.qkv, layer_norm(pre_norm(l.attention_norm), given, all), width_, all, {qkv, wide});
     float* context = mixed_.get(count, width_);
     std::memset(context, 0, count * width_ * sizeof(float));
     for (int r = 0; r < count; ++r)
       cache.store(kernels_, step, rows[r].position(), rows[r].slots->back(), qkv + r * wide + d);
+    for (int r = count; r < all; ++r)
+      cache.store(kernels_, step, left_behind_[r - count].first, left_behind_[r - count].second, qkv + r * wide + d);
     for (int r = 0; r < count; ++r) {
       const int positions = rows[r].position() + 1;
       key_value_.clear();

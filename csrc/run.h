@@ -1,6 +1,7 @@
 // Forward passes: of source sentences, and of target positions with a KV cache.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "buffer.h"
@@ -38,12 +39,15 @@ struct Row {
 
 // Keys and values of target positions for each layer that runs, in blocks of positions: a slot of a block has the keys
 // [heads, BLOCK, e], then the values, in half precision. Positions of a hypothesis that have the same slot are side by side.
+//
+// With `exits`, tokens may leave the decoder early. The state of such a token takes the place of its states after deeper
+// layers; their keys and values are computed of it once a later token runs those layers.
 class KVCache {
  public:
   static constexpr int BLOCK = TILE;
 
-  KVCache(int applications, int heads, int e)
-      : applications_(applications), heads_(heads), e_(e), slot_(2 * size_t(heads) * BLOCK * e) {}
+  KVCache(int applications, int heads, int e, bool exits = false)
+      : applications_(applications), heads_(heads), e_(e), exits_(exits), slot_(2 * size_t(heads) * BLOCK * e) {}
   // The first position of a block decides how many slots it has.
   void make_room(int position, int slots);
   int slots(int position) const { return slots_[position / BLOCK]; }
@@ -54,11 +58,24 @@ class KVCache {
     return blocks_[block].data() + (size_t(application) * slots_[block] + slot) * slot_ + position % BLOCK * e_;
   }
 
+  bool exits() const { return exits_; }
+  // How many layers have keys and values of it, with `exits`.
+  int& filled(int position, int slot) { return filled_[position / BLOCK][slot * BLOCK + position % BLOCK]; }
+  // The state of a token that has left early, padded.
+  float* state(int position, int slot) {
+    return states_[position / BLOCK].data() + (slot * BLOCK + position % BLOCK) * width();
+  }
+
  private:
+  size_t width() const { return padded(heads_ * e_); }
+
   int applications_, heads_, e_;
+  bool exits_;
   size_t slot_;
   std::vector<Buffer<Half>> blocks_;
   std::vector<int> slots_;
+  std::vector<Buffer<float>> states_;
+  std::vector<std::vector<int>> filled_;
 };
 
 // Sees the states of some sentences after each encoder layer, and may then change how deep their tokens go.
@@ -89,6 +106,9 @@ class Runner {
   const std::vector<const float*>& logits(const OutputLayer& all, const std::vector<const OutputLayer*>& of_rows);
 
   float* states(int rows) { return states_.get(rows, width_); }
+  // After so many layers, goes on with some of the rows of `states()`, which ascend. The others leave their states in the
+  // cache, which has `exits`.
+  void keep_rows(const std::vector<Row>& rows, const std::vector<int>& kept, KVCache& cache, int layers);
   int decoder_layers() const { return static_cast<int>(sub_.decoder.size()); }
 
  private:
@@ -110,6 +130,7 @@ class Runner {
   void embed(const EmbeddingTable& table, int token, int position, float* x) const;
   void project(const PackedMatrix& w, const float* x, size_t stride, int rows, const GemmOutput& target);
   float* gather(const float* x, const std::vector<int>& rows, Buffer<float>& into, size_t stride = 0);
+  const float* add_left_behind(const std::vector<Row>& rows, KVCache& cache, int step, const float* x);
   const float* layer_norm(const Norm& norm, const float* x, int rows);
   void add_projection(const PackedMatrix& w, const float* branch, size_t stride, Rows x, float weight,
                       const Norm& after);
@@ -140,6 +161,7 @@ class Runner {
   Buffer<int8_t> quantized_, tiles_;
   Buffer<int32_t> sums_;
   std::vector<const Half*> key_value_;
+  std::vector<std::pair<int, int>> left_behind_;  // positions and slots whose keys and values are to be computed
   std::vector<const float*> rows_;
   std::vector<int> active_rows_, kept_rows_, own_rows_, close_;
 };

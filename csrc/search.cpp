@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 namespace anydepth {
 
@@ -14,6 +16,7 @@ struct Hypothesis {
   std::vector<int32_t> tokens,
       slots;  // slots: where each position is in the KV cache, BOS first, so one more than tokens
   float score = 0.0f;
+  int64_t layers = 0;  // that its tokens ran
 };
 
 // A sentence whose search has not ended, with its hypotheses: one, or as many as the beam is wide.
@@ -38,8 +41,8 @@ class Search {
   Search(const Model& model, const Options& options) : kernels_(*model.kernels), options_(options) {}
 
   // Extends all hypotheses of a sentence by a token, given their logits. True if the sentence is done.
-  bool extend(SentenceSearch& s, const float* logits, size_t stride, int length) {
-    return options_.beam == 1 ? extend_greedily(s, logits, length) : extend_beam(s, logits, stride, length);
+  bool extend(SentenceSearch& s, const std::vector<const float*>& logits, int length) {
+    return options_.beam == 1 ? extend_greedily(s, logits[0], length) : extend_beam(s, logits, length);
   }
 
  private:
@@ -50,31 +53,31 @@ class Search {
     const bool ended = best.token == EOS;
     if (!ended) h.tokens.push_back(best.token);
     if (!ended && length < s.limit) return false;
-    s.finished.push_back({std::move(h.tokens), h.score / length_penalty(length, options_.length_penalty), ended});
+    s.finished.push_back({std::move(h.tokens), h.score / length_penalty(length, options_.length_penalty), ended,
+                          mean_layers(h, length)});
     return true;
   }
 
-  bool extend_beam(SentenceSearch& s, const float* logits, size_t stride, int length) {
+  bool extend_beam(SentenceSearch& s, const std::vector<const float*>& logits, int length) {
     const int k = options_.beam;
     found_.clear();
     for (size_t row = 0; row < s.active.size(); ++row)
-      add_best(s, static_cast<int>(row), logits + row * stride, length);
+      add_best(s, static_cast<int>(row), logits[row], length);
     std::sort(found_.begin(), found_.end(), better);
     if (found_.size() > size_t(2 * k)) found_.resize(2 * k);  // even if k of them end here, k go on
 
-    const float penalty = length_penalty(length, options_.length_penalty);
     std::vector<Extension> going;
     for (size_t rank = 0; rank < found_.size() && going.size() < size_t(k); ++rank) {
       const Extension& e = found_[rank];
       if (e.token != EOS)
         going.push_back(e);
       else if (rank < size_t(k))  // an end that k others beat is not worth keeping
-        s.finished.push_back({s.active[e.parent].tokens, e.score / penalty, true});
+        s.finished.push_back(candidate(s, e, length, true));
     }
     const bool at_limit = length >= s.limit;
     if (at_limit && s.finished.size() < size_t(k))
       for (const Extension& e : going) {
-        s.finished.push_back({s.active[e.parent].tokens, e.score / penalty, false});
+        s.finished.push_back(candidate(s, e, length, false));
         s.finished.back().tokens.push_back(e.token);
       }
     if (at_limit || going.empty() || s.finished.size() >= size_t(k)) {
@@ -92,6 +95,13 @@ class Search {
     s.active = std::move(next);
     return false;
   }
+
+  Candidate candidate(const SentenceSearch& s, const Extension& e, int length, bool ended) const {
+    const Hypothesis& parent = s.active[e.parent];
+    return {parent.tokens, e.score / length_penalty(length, options_.length_penalty), ended, mean_layers(parent, length)};
+  }
+
+  static float mean_layers(const Hypothesis& h, int length) { return static_cast<float>(h.layers) / static_cast<float>(length); }
 
   // The 2k best extensions of one hypothesis.
   void add_best(const SentenceSearch& s, int row, const float* logits, int length) {
@@ -195,6 +205,98 @@ class ShortlistedBatch {
   std::vector<OutputLayer> own_;
 };
 
+// A decoder step of all hypotheses: the logits of each, from the exit where its token leaves.
+class Step {
+ public:
+  Step(const Model& model, const SubNetwork& sub, Runner& runner, const Options& options)
+      : model_(model),
+        runner_(runner),
+        options_(options),
+        cache_(runner.decoder_layers(), model.heads, model.width / model.heads, options.exits.kind != ExitKind::none) {
+    const int layers = static_cast<int>(sub.decoder.size());
+    for (const int exit : options.exits.exits)
+      if (exit < layers) exits_.push_back(exit);
+    exits_.push_back(layers);
+  }
+
+  KVCache& cache() { return cache_; }
+
+  // `outputs` has those of each row; `all`, if they are lists, of all sentences. Rows are changed.
+  void run(std::vector<Row>& rows, std::vector<const OutputLayer*>& outputs, const OutputLayer& all, int length) {
+    const int count = static_cast<int>(rows.size());
+    const bool may_end = length > options_.min_length;
+    logits_.assign(count, nullptr), layers_.assign(count, 0), seen_.assign(count, Seen{});
+    left_.resize(std::max<size_t>(left_.size(), count));
+    going_.resize(count);
+    std::iota(going_.begin(), going_.end(), 0);
+    runner_.states(count);
+    int done = 0;
+    for (const int exit : exits_) {
+      runner_.decode(rows, cache_, done, exit);
+      done = exit;
+      const bool own = !outputs[0]->columns().empty();
+      const std::vector<const float*>* each = own ? &runner_.logits(all, outputs) : nullptr;
+      const float* together = own ? nullptr : runner_.logits(*outputs[0], static_cast<int>(rows.size()));
+      const auto logits = [&](int r) { return own ? (*each)[r] : together + r * outputs[r]->stride(); };
+      kept_.clear();
+      for (int r = 0; r < static_cast<int>(rows.size()); ++r) {
+        const int row = going_[r];
+        if (exit != exits_.back() && !leaves(*outputs[r], logits(r), may_end, seen_[row])) {
+          kept_.push_back(r);
+          continue;
+        }
+        logits_[row] = logits(r), layers_[row] = exit;
+      }
+      if (kept_.empty()) {
+        if (exit != exits_.back()) runner_.keep_rows(rows, kept_, cache_, exit);
+        return;
+      }
+      if (kept_.size() == rows.size()) continue;
+      runner_.keep_rows(rows, kept_, cache_, exit);
+      size_t next = 0;
+      for (int r = 0; r < static_cast<int>(rows.size()); ++r) {  // the next exit writes where the logits are
+        if (next < kept_.size() && kept_[next] == r) {
+          rows[next] = rows[r], outputs[next] = outputs[r], going_[next] = going_[r];
+          ++next;
+          continue;
+        }
+        float* copy = left_[going_[r]].get(outputs[r]->stride());
+        std::memcpy(copy, logits(r), outputs[r]->stride() * sizeof(float));
+        logits_[going_[r]] = copy;
+      }
+      rows.resize(next), outputs.resize(next), going_.resize(next);
+    }
+  }
+
+  const float* logits(int row) const { return logits_[row]; }
+  int layers(int row) const { return layers_[row]; }
+
+ private:
+  struct Seen {  // at the exits so far
+    int token = -1, alike = 0;
+  };
+
+  bool leaves(const OutputLayer& outputs, const float* logits, bool may_end, Seen& seen) const {
+    const TokenExits& rule = options_.exits;
+    if (rule.kind == ExitKind::margin) return has_margin(*model_.kernels, outputs, logits, may_end, rule.value);
+    const bool score = rule.kind == ExitKind::confidence;
+    const TopToken best = find_top(*model_.kernels, outputs, logits, may_end, score);
+    if (score) return best.log_probability >= std::log(rule.value);
+    seen.alike = best.token == seen.token ? seen.alike + 1 : 1;
+    seen.token = best.token;
+    return static_cast<float>(seen.alike) >= rule.value;
+  }
+
+  const Model& model_;
+  Runner& runner_;
+  const Options& options_;
+  KVCache cache_;
+  std::vector<int> exits_, going_, kept_, layers_;
+  std::vector<Seen> seen_;
+  std::vector<const float*> logits_;
+  std::vector<Buffer<float>> left_;
+};
+
 }  // namespace
 
 NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sources, const std::vector<int32_t>& limits,
@@ -217,35 +319,35 @@ NBest search(const Model& model, const SubNetwork& sub, const SourceBatch& sourc
   }
   const ShortlistedBatch lists(model, shortlisted ? sources.sentences() : 0, listed);
 
-  Search step(model, options);
-  KVCache cache(runner.decoder_layers(), model.heads, model.width / model.heads);
+  Search extending(model, options);
+  Step step(model, sub, runner, options);
   NBest found(sources.sentences());
   std::vector<SentenceSearch> alive;
   for (int i = 0; i < sources.sentences(); ++i)
     alive.push_back({i, limits[i], shortlisted ? &lists.of(i) : &full, {Hypothesis{}}, {}});
   std::vector<Row> rows;
+  std::vector<const OutputLayer*> outputs;
   std::vector<bool> taken;
   for (int length = 1; !alive.empty(); ++length) {
-    rows.clear();
+    rows.clear(), outputs.clear();
     for (SentenceSearch& s : alive)
-      for (Hypothesis& h : s.active)
+      for (Hypothesis& h : s.active) {
         rows.push_back({h.tokens.empty() ? BOS : h.tokens.back(), s.sentence, &h.slots});
-    const int count = static_cast<int>(rows.size());
-    cache.make_room(length - 1, static_cast<int>(alive.size()) * options.beam);
-    choose_slots(alive, length - 1, cache.slots(length - 1), taken);
-    runner.states(count);
-    runner.decode(rows, cache, 0, runner.decoder_layers());
-    std::vector<const OutputLayer*> of_rows;
-    for (const SentenceSearch& s : alive) of_rows.insert(of_rows.end(), s.active.size(), s.outputs);
-    const bool own = !of_rows[0]->columns().empty();
-    const std::vector<const float*>* each = own ? &runner.logits(lists.all(), of_rows) : nullptr;
-    const float* all = own ? nullptr : runner.logits(*of_rows[0], count);
+        outputs.push_back(s.outputs);
+      }
+    step.cache().make_room(length - 1, static_cast<int>(alive.size()) * options.beam);
+    choose_slots(alive, length - 1, step.cache().slots(length - 1), taken);
+    step.run(rows, outputs, shortlisted ? lists.all() : full, length);
     std::vector<SentenceSearch> still;
+    std::vector<const float*> logits;
     int row = 0;
     for (SentenceSearch& s : alive) {
-      const float* logits = own ? (*each)[row] : all + row * s.outputs->stride();
-      row += static_cast<int>(s.active.size());
-      if (step.extend(s, logits, s.outputs->stride(), length))
+      logits.clear();
+      for (Hypothesis& h : s.active) {
+        h.layers += step.layers(row);
+        logits.push_back(step.logits(row++));
+      }
+      if (extending.extend(s, logits, length))
         found[s.sentence] = std::move(s.finished);
       else
         still.push_back(std::move(s));

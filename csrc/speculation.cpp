@@ -133,7 +133,7 @@ std::vector<Candidate> speculate(const Model& model, const SubNetwork& sub, Runn
     }
     if (done) {
       stats.rate(layers, draft_layers).store(rate, std::memory_order_relaxed);
-      return {{std::move(tokens), score, ended}};
+      return {{std::move(tokens), score, ended, static_cast<float>(layers)}};
     }
   }
   return {};

@@ -162,6 +162,21 @@ const MenuEntry& TextModel::choose_depth(const TextRequest& request, const std::
   throw Error("the depths of this file were never measured: name a depth instead of a budget");
 }
 
+std::vector<int> TextModel::exits_before(const MenuEntry& entry) const {
+  const auto begins = [](const auto& all, const auto& first) {
+    return first.size() < all.size() && std::equal(first.begin(), first.end(), all.begin());
+  };
+  std::vector<int> found;
+  for (const MenuEntry& other : menu_)
+    if (!other.by_word && other.sub.encoder == entry.sub.encoder &&
+        other.sub.encoder_weights == entry.sub.encoder_weights && begins(entry.sub.decoder, other.sub.decoder) &&
+        begins(entry.sub.decoder_weights, other.sub.decoder_weights))
+      found.push_back(static_cast<int>(other.sub.decoder.size()));
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 size_t TextModel::longest(const LanguagePair* pair) const {
   const bool tagged = pair != nullptr && pair->tag >= 0;
   return static_cast<size_t>(std::max(0, max_length_ - 1 - (tagged ? 1 : 0)));
@@ -181,6 +196,13 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
   const int tag = pair == nullptr ? -1 : pair->tag;
   const size_t longest = this->longest(pair);
   if (request.needs_shortlist) model_.check_shortlist();
+  Options options = request.search;
+  if (options.exits.kind != ExitKind::none) {
+    options.exits.exits = exits_before(depth);
+    if (options.exits.exits.empty())
+      throw Error("at depth " + depth.name + " tokens cannot leave early: the file has no depth with fewer decoder "
+                  "layers and the same encoder");
+  }
 
   std::vector<std::vector<int32_t>> sources(texts.size());
   std::vector<size_t> order;
@@ -202,7 +224,7 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
       ids.resize(longest);
     }
     if (ids.empty()) {
-      found[i].push_back({"", "", 0.0f, true});
+      found[i].push_back({"", "", 0.0f, true, 0.0f});
       continue;
     }
     if (tag >= 0) ids.insert(ids.begin(), tag);
@@ -226,14 +248,15 @@ std::vector<std::vector<TextOutput>> TextModel::translate(const std::vector<std:
       const int64_t wanted = request.max_length > 0 ? request.max_length : 2 * int64_t(source.size()) + 10;
       limits.push_back(static_cast<int32_t>(std::min<int64_t>(wanted, max_length_)));
     }
-    const NBest outputs = search(model_, depth.sub, batch, limits, request.search, stats);
+    const NBest outputs = search(model_, depth.sub, batch, limits, options, stats);
     for (size_t k = from; k < to; ++k)
       for (const Candidate& one : outputs[k - from]) {
         std::vector<int32_t> kept;
         for (const int32_t token : one.tokens)
           if (token > EOS || token == UNK) kept.push_back(token);
         const std::string text = join_lines(splitter.decode(kept.data(), kept.size()));
-        found[order[k]].push_back({in_capitals[order[k]] ? to_capitals(text) : text, depth.name, one.score, one.ended});
+        found[order[k]].push_back({in_capitals[order[k]] ? to_capitals(text) : text, depth.name, one.score, one.ended,
+                                   one.layers});
       }
   }
   return found;

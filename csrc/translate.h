@@ -46,6 +46,7 @@ struct TextOutput {
   std::string text, depth;
   float score;
   bool ended;
+  float layers;  // of the decoder, the mean of its tokens
 };
 
 // The model must outlive it and have its header.
@@ -66,6 +67,7 @@ class TextModel {
  private:
   const LanguagePair* choose_pair(const std::string& wanted) const;
   const MenuEntry& choose_depth(const TextRequest& request, const std::string& pair) const;
+  std::vector<int> exits_before(const MenuEntry& entry) const;  // decoder layers of shallower depths with its encoder
   const Tokenizer& tokenizer();
   size_t longest(const LanguagePair* pair) const;  // source, in subwords
 

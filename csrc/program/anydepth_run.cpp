@@ -36,6 +36,7 @@ const char HELP[] =
     "Translate standard input to standard output, line by line, with a model file of anydepth.\n\n"
     "  --depth D            such as 4-1                      [default: that of the model]\n"
     "  --budget TIME        the best depth within this time per sentence, such as 20ms, by the times in the file\n"
+    "  --exit RULE          tokens leave the decoder early by a rule: margin:2, confidence:0.9 or patience:2\n"
     "  --pair P             such as en-fr, of a model that has several language pairs\n"
     "  --beam N             beam size; 1 is greedy search    [default: 1]\n"
     "  --nbest N            give the N best as `line ||| text ||| score`\n"
@@ -54,7 +55,7 @@ const char HELP[] =
 }
 
 struct Arguments {
-  std::string file, depth, pair;
+  std::string file, depth, pair, exit;
   anydepth_request request;
   int threads = 0;
   bool list = false;
@@ -109,6 +110,9 @@ Arguments read_arguments(int count, char** given) {
     } else if (flag == "--depth") {
       found.depth = value();
       if (found.depth.empty()) fail("--depth is empty: write encoder-decoder, for instance 6-2");
+    } else if (flag == "--exit") {
+      found.exit = value();
+      if (found.exit.empty()) fail("--exit is empty: write a rule such as margin:2");
     } else if (flag == "--pair") {
       found.pair = value();
     } else if (flag == "--budget") {
@@ -148,6 +152,7 @@ Arguments read_arguments(int count, char** given) {
   if (r.budget > 0 && !found.depth.empty()) fail("--depth and --budget both choose the depth: give one of the two");
   if (!found.depth.empty()) r.depth = found.depth.c_str();
   if (!found.pair.empty()) r.pair = found.pair.c_str();
+  if (!found.exit.empty()) r.exit = found.exit.c_str();
   r.scores = r.nbest > 1;
   if (found.threads == 0) found.threads = static_cast<int>(std::thread::hardware_concurrency());
   if (found.threads < 1) found.threads = 1;

@@ -22,6 +22,7 @@ std::vector<char> contents(const std::string& path) {
 struct Run {
   int encoder, decoder, beam, draft_layers, draft_length;
   bool shortlist;
+  int exit_rule = ANYDEPTH_EXIT_NONE;
 };
 
 bool run(anydepth_model* model, const Run& asked, int vocabulary) {
@@ -43,13 +44,16 @@ bool run(anydepth_model* model, const Run& asked, int vocabulary) {
   }
   const size_t rows = sentences * asked.beam, longest = limits.back();
   std::vector<int32_t> found(rows * longest), lengths(rows), ended(rows);
-  std::vector<float> scores(rows);
+  std::vector<float> scores(rows), ran(rows);
+  const std::vector<int32_t> exits(layers.begin() + 1, layers.end());
   const anydepth_subnetwork sub = {layers.data(), nullptr, asked.encoder, layers.data(), nullptr, asked.decoder};
   const anydepth_batch batch = {tokens.data(), starts.data(), asked.beam == 2 ? depths.data() : nullptr, limits.data(),
                                 sentences};
   const anydepth_options options = {asked.beam,         asked.beam,         1,   1, asked.shortlist,
-                                    asked.draft_layers, asked.draft_length, 0.6f, 0.0, nullptr};
-  anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data()};
+                                    asked.draft_layers, asked.draft_length, 0.6f, 0.0, nullptr,
+                                    exits.data(),       asked.decoder,
+                                    asked.exit_rule,    asked.exit_rule == ANYDEPTH_EXIT_PATIENCE ? 2.0f : 0.3f};
+  anydepth_results results = {found.data(), lengths.data(), ended.data(), scores.data(), ran.data()};
   if (anydepth_search(model, &sub, &batch, &options, &results) != 0) {
     std::printf("refused: %s\n", anydepth_error());
     return false;
@@ -59,7 +63,9 @@ bool run(anydepth_model* model, const Run& asked, int vocabulary) {
     std::printf("%d-%d beam %d draft %d%s, %zu:", asked.encoder, asked.decoder, asked.beam, asked.draft_layers,
                 asked.shortlist ? " listed" : "", row);
     for (int i = 0; i < lengths[row]; ++i) std::printf(" %d", found[row * longest + i]);
-    std::printf(" %s %.2f\n", ended[row] ? "ended" : "cut", scores[row]);
+    std::printf(" %s %.2f", ended[row] ? "ended" : "cut", scores[row]);
+    if (asked.exit_rule) std::printf(" exit %d: %.2f layers", asked.exit_rule, ran[row]);
+    std::printf("\n");
   }
   return true;
 }
@@ -131,6 +137,8 @@ int main(int count, char** arguments) {
       for (const bool listed : {false, true}) {
         for (const int beam : {1, 2, 4}) good = run(model, {n, m, beam, 0, 0, listed}, vocabulary) && good;
         if (m > 1) good = run(model, {n, m, 1, m - 1, 4, listed}, vocabulary) && good;
+        for (int rule = ANYDEPTH_EXIT_MARGIN; m > 1 && rule <= ANYDEPTH_EXIT_PATIENCE; ++rule)
+          for (const int beam : {1, 3}) good = run(model, {n, m, beam, 0, 0, listed, rule}, vocabulary) && good;
       }
   anydepth_free(model);
   return good ? 0 : 1;

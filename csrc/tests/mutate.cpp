@@ -78,8 +78,10 @@ bool run(anydepth_model* model) {
     for (int32_t beam = 1; beam <= 2; ++beam) {
       const anydepth_subnetwork sub = {layers, nullptr, deep, layers, nullptr, deep};
       const anydepth_batch batch = {tokens, starts, nullptr, limits, 2};
-      const anydepth_options options = {beam, beam, 1, 1, anydepth_has_shortlist(model) && beam == 1, 0, 0, 0.6f, 20.0, nullptr};
-      anydepth_results results = {found, lengths, ended, scores};
+      const int32_t exits[] = {1};
+      const anydepth_options options = {beam, beam, 1, 1, anydepth_has_shortlist(model) && beam == 1, 0, 0, 0.6f, 20.0, nullptr,
+                                        exits, 1, beam == 1 ? ANYDEPTH_EXIT_NONE : ANYDEPTH_EXIT_CONFIDENCE, 0.5f};
+      anydepth_results results = {found, lengths, ended, scores, nullptr};
       ran = anydepth_search(model, &sub, &batch, &options, &results) == ANYDEPTH_OK || ran;
     }
   const char* texts[] = {"a b c", ""};

@@ -556,6 +556,9 @@ void test_model(const char* path) {
   refused([](anydepth_request& r) { r.beam = -3; });
   refused([](anydepth_request& r) { r.nbest = 2; });
   refused([](anydepth_request& r) { r.shortlist = 3; });
+  for (const char* rule : {"", "margin", "margin:", "margin:-1", "margin:1e999", "margin:2x", "probe:1", "confidence:1",
+                           "confidence:0", "patience:0", "patience:[2]", ":2"})
+    refused([&](anydepth_request& r) { r.exit = rule; });
   refused([](anydepth_request& r) { r.max_length = -1; });
   refused([&](anydepth_request& r) { r.length_penalty = static_cast<float>(nan); });
   refused([&](anydepth_request& r) { r.timeout = nan; });
@@ -651,11 +654,11 @@ void test_classifier(const char* path) {
   EXPECT(run(full, batch, {nullptr, 0, 0, 0.0f, 0.0f, 0.0, &abort}, other) == ANYDEPTH_STOPPED);
 
   // It does not translate, and what translates does not classify.
-  const anydepth_options searching = {1, 1, 1, 0, 0, 0, 0, 0.6f, 0.0, nullptr};
+  const anydepth_options searching = {1, 1, 1, 0, 0, 0, 0, 0.6f, 0.0, nullptr, nullptr, 0, ANYDEPTH_EXIT_NONE, 0.0f};
   const anydepth_batch limited = {tokens, starts, nullptr, limits, 2};
   int32_t outputs[6], lengths[2], ended[2];
   float scores[2];
-  anydepth_results results = {outputs, lengths, ended, scores};
+  anydepth_results results = {outputs, lengths, ended, scores, nullptr};
   EXPECT(anydepth_search(model, &full, &limited, &searching, &results) == ANYDEPTH_INVALID);
   EXPECT(anydepth_logits(model, &full, &limited, tokens, 1, 1, other) == ANYDEPTH_INVALID);
   EXPECT(anydepth_depths(model) == ANYDEPTH_INVALID);

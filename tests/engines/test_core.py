@@ -112,6 +112,9 @@ def test_the_program_translates_as_the_verb(programs, model_file):
         for threads in (1, 3):
             done = run(program, model_file, "--depth", depth, "--threads", threads, text=text)
             assert done.stdout.split("\n")[:-1] == translator.translate(lines, depth=depth)
+    for rule in ("margin:3", "confidence:0.9", "patience:2"):
+        found = run(program, model_file, "--exit", rule, "--threads", 2, text=text).stdout.split("\n")[:-1]
+        assert found == translator.translate(lines, exit=rule)
     done = run(program, model_file, "--beam=3", "--nbest", 2, text="le chat dort.")
     best = translator.hypotheses(["le chat dort."], beam=3, nbest=2)[0]
     assert done.stdout.splitlines() == [f"0 ||| {one.text} ||| {one.score:.4f}" for one in best]
@@ -128,6 +131,8 @@ def test_the_program_translates_as_the_verb(programs, model_file):
         ((), "", "name a model file"),
         (("{file}", "--depth", "9-9"), "", "no depth 9-9"),
         (("{file}", "--depth"), "", "--depth needs a value"),
+        (("{file}", "--exit", "margin"), "", "margin is not an early-exit rule: write margin:2, confidence:0.9"),
+        (("{file}", "--exit", "margin:2", "--depth", "2-1"), "", "at depth 2-1 tokens cannot leave early"),
         (("{file}", "--beam", "many"), "", "--beam is many: give a whole number"),
         (("{file}", "--nbest", "2"), "", "more than --beam"),
         (("{file}", "--speed"), "", "no option --speed"),
@@ -203,12 +208,16 @@ texts = {[*TEXTS, *TEXTS * 15]!r}
 assert (t.source_language, t.target_language) == ("fr", "en"), t.languages
 print(json.dumps([{{one.name: t.translate(texts, depth=one.name) for one in t.depths}},
                   t.translate("le chat dort."),
+                  [(h.text, h.decoder_layers) for h, in t.hypotheses(texts[:9], exit="margin:3")],
                   [one.score for one in t.hypotheses(["le chat dort."], beam=3, nbest=3)[0]]]))
 """
-    by_depth, one, scores = json.loads(run_runtime(runtime, code))
+    by_depth, one, early, scores = json.loads(run_runtime(runtime, code))
     expected = {name: translator.translate([*TEXTS, *TEXTS * 15], depth=name) for name in translator.menu.names}
     assert by_depth == expected
     assert one == translator.translate("le chat dort.")
+    expected = translator.hypotheses([*TEXTS, *TEXTS][:9], exit="margin:3")
+    assert early == [[h.text, h.decoder_layers] for (h,) in expected]
+    assert 0 < sum(layers for _, layers in early) < 18
     assert scores == [h.score for h in translator.hypotheses(["le chat dort."], beam=3, nbest=3)[0]]
 
 
@@ -291,6 +300,8 @@ said(lambda: Translator({__file__!r}))
 said(lambda: t.translate("le chat.", depth="9-9"))
 said(lambda: t.translate(["le chat.", 5]))
 said(lambda: t.translate(["le chat."] * 40 + ["le chat " * 100]))
+said(lambda: t.translate("le chat.", exit="margin"))
+said(lambda: t.translate("le chat.", exit=2))
 said(lambda: t.translate("le chat.", beam=0))
 said(lambda: t.translate("le chat.", beam=2.5))
 said(lambda: t.translate("le chat.", timeout=float("nan")))
@@ -312,6 +323,8 @@ said(lambda: t.translate_text("le chat."))
             ("TranslationError", "no depth 9-9"),
             ("TranslationError", "text 2 is of type int, not a string"),
             ("TooLongError", "text 41 has"),
+            ("TranslationError", "margin is not an early-exit rule: write margin:2"),
+            ("TranslationError", "exit is 2: use a rule such as margin:2"),
             ("TranslationError", "beam is out of range"),
             ("TranslationError", "beam is 2.5: use a whole number"),
             ("TranslationError", "timeout is out of range"),

@@ -332,7 +332,7 @@ def test_the_file_says_that_it_is_of_a_later_version(data, static_run):
     assert struct.unpack_from("<I", packed(random_classifier(**KINDS["plain"])), 8)[0] == 5  # sinusoidal positions
     assert NativeModel(data).classes == CLASSES
     changed = bytearray(data)
-    struct.pack_into("<I", changed, 8, 6)
+    struct.pack_into("<I", changed, 8, 7)
     with pytest.raises(UserError, match="another version of anydepth"):
         NativeModel(bytes(changed))
 

@@ -242,11 +242,13 @@ class StepsOfCore:
     def __init__(self, native: NativeModel, sub: SubNetwork, source: list[int], vocabulary: int) -> None:
         self.native, self.sub, self.source, self.vocabulary = native, sub, source, vocabulary
         self.prefixes: list[list[int]] = [[]]
+        self.ran: list[int] = []
 
     def step(self, tokens_r: torch.Tensor) -> torch.Tensor:
-        rows = zip(self.prefixes, tokens_r.tolist(), strict=True)
+        rows = list(zip(self.prefixes, tokens_r.tolist(), strict=True))
         self.prefixes = [[*prefix, token] for prefix, token in rows]
         logits = [self.native.logits(self.sub, self.source, p, self.vocabulary, 1)[-1] for p in self.prefixes]
+        self.ran = [len(self.sub.decoder)] * len(rows)
         return never(torch.from_numpy(np.stack(logits)))
 
     def keep_rows(self, rows: torch.Tensor) -> None:

@@ -4,7 +4,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-INTERFACE = 4  # of the library, as this file knows it
+INTERFACE = 5  # of the library, as this file knows it
 INVALID, FILE, NOT_YET, STOPPED, TOO_LONG, NO_MEMORY, INTERNAL = range(-1, -8, -1)
 
 
@@ -36,11 +36,12 @@ class RequestStruct(ctypes.Structure):
         ("scores", c_int32),
         ("shortlist", c_int32),
         ("length_penalty", c_float),
+        ("exit", c_char_p),
     )
 
 
 class OutputStruct(ctypes.Structure):
-    _fields_ = (("text", c_char_p), ("depth", c_char_p), ("score", c_float), ("ended", c_int32))
+    _fields_ = (("text", c_char_p), ("depth", c_char_p), ("score", c_float), ("ended", c_int32), ("layers", c_float))
 
 
 def load_library() -> ctypes.CDLL:

@@ -64,6 +64,7 @@ class Hypothesis(NamedTuple):
     score: float
     ended: bool  # False: it ran into the limit of its length
     depth: str
+    decoder_layers: float  # the mean of its tokens, which have fewer than the depth with an exit rule
 
 
 class Options(TypedDict, total=False):
@@ -76,6 +77,7 @@ class Options(TypedDict, total=False):
     max_length: int | None
     cut_long: bool
     shortlist: bool | None
+    exit: str | None
     timeout: float | None
 
 
@@ -218,6 +220,7 @@ class Translator:
         max_length: int | None = None,
         cut_long: bool = False,
         shortlist: bool | None = None,
+        exit: str | None = None,
         timeout: float | None = None,
     ) -> "list[list[Hypothesis]]":
         """The `nbest` best translations of each text, in order, best first.
@@ -232,6 +235,7 @@ class Translator:
             max_length: Longest output in subwords; by default twice the source and 10 more.
             cut_long: Cut texts that are too long instead of refusing them.
             shortlist: Search among the lexical shortlist of the file: faster. By default if the file has one.
+            exit: Let tokens leave the decoder early: "margin:2", "confidence:0.9" or "patience:2".
             timeout: Seconds after which a StoppedError is raised.
         """
         given = [_encoded(number, text) for number, text in enumerate(_several(texts), 1)]
@@ -239,6 +243,7 @@ class Translator:
         _library.anydepth_defaults(request)
         request.depth = None if depth is None else _name(depth, "depth")
         request.pair = None if self.pair is None else _name(self.pair, "pair")
+        request.exit = None if exit is None else _name(exit, "exit")
         request.scores = 1
         for key, value in {
             "budget": budget,
@@ -292,7 +297,9 @@ class Translator:
                 hypotheses = []
                 for rank in range(_library.anydepth_outputs(made, i)):
                     _library.anydepth_output_at(made, i, rank, one)
-                    hypotheses.append(Hypothesis(one.text.decode(), one.score, bool(one.ended), one.depth.decode()))
+                    hypotheses.append(
+                        Hypothesis(one.text.decode(), one.score, bool(one.ended), one.depth.decode(), one.layers)
+                    )
                 found.append(hypotheses)
             return found
         finally:
@@ -322,7 +329,8 @@ def _encoded(number: int, text: object) -> bytes:
 
 def _name(value: object, key: str) -> bytes:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise TranslationError(f"{key} is {value!r}: use a name such as {'4-1' if key == 'depth' else 'en-fr'}")
+        example = {"depth": "a name such as 4-1", "exit": "a rule such as margin:2"}.get(key, "a name such as en-fr")
+        raise TranslationError(f"{key} is {value!r}: use {example}")
     return value.strip().encode("utf-8", "replace")
 
 

@@ -111,6 +111,16 @@ UseShortlist = Annotated[
         show_default=False,
     ),
 ]
+TokenExit = Annotated[
+    str | None,
+    typer.Option(
+        "--exit",
+        help="Early exit for each token: it leaves the decoder at the first exit that is sure. margin:2 is the best "
+        "logit's lead over the second, confidence:0.9 the best token's probability, patience:2 so many exits in a row "
+        "that agree. For models trained at several decoder depths (tied-multi), on native and torch.",
+        show_default=False,
+    ),
+]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed passes; the median is reported.")]
 To = Annotated[
     str | None,

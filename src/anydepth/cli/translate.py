@@ -23,6 +23,7 @@ from anydepth.cli.options import (
     Speculate,
     Threads,
     To,
+    TokenExit,
     UseShortlist,
     complete_depths,
 )
@@ -67,6 +68,7 @@ def translate(
     ] = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
+    exit_rule: TokenExit = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Output the N best hypotheses, as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -127,19 +129,26 @@ def translate(
         scores=nbest > 1,
         scale=scale,
         lambda_=lambda_,
+        exit=exit_rule,
     )
-    _write_translations(sys.stdout.buffer, found, nbest)
+    mean = _write_translations(sys.stdout.buffer, found, nbest)
+    if exit_rule is not None and mean is not None:
+        stderr_console().print(f"tokens left after {mean:.2f} decoder layers on average")
 
 
-def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> None:
-    """All that come before an error are written, and the error says where to go on."""
-    done = 0
+def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]", nbest: int) -> float | None:
+    """All that come before an error are written, and the error says where to go on. Returns the mean number of decoder
+    layers of the best hypotheses' tokens."""
+    done, layers, tokens = 0, 0.0, 0
     try:
         for number, hypotheses in enumerate(translations):
             for one in hypotheses:
                 line = one.text if nbest == 1 else f"{number} ||| {one.text} ||| {one.score:.4f}"
                 out.write(line.encode("utf-8") + b"\n")
             done = number + 1
+            if hypotheses[0].depth:  # else the line is empty
+                length = len(hypotheses[0].tokens) + hypotheses[0].ended
+                layers, tokens = layers + length * hypotheses[0].decoder_layers, tokens + length
             if sys.stdin.isatty():
                 out.flush()
     except UserError as error:
@@ -151,6 +160,7 @@ def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]
         ) from error
     finally:
         out.flush()
+    return layers / tokens if tokens else None
 
 
 def _choose_depth(

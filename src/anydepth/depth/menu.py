@@ -135,6 +135,13 @@ class DepthMenu:
         plain = by_word or [entry for entry in self if not entry.subnetwork.is_weighted]
         return max(plain, key=lambda entry: entry.layers, default=self.deepest)
 
+    def exits(self, sub: SubNetwork) -> tuple[int, ...]:
+        """Where a token may leave the decoder early: after so many layers `sub` is another depth of this menu."""
+        own = (sub.encoder, sub.encoder_weights, sub.by_word)
+        others = (entry.subnetwork for entry in self)
+        same = [one for one in others if (one.encoder, one.encoder_weights, one.by_word) == own]
+        return tuple(sorted({len(one.decoder) for one in same if one.decoder and _begins(sub, one)}))
+
     def with_default(self, name: str) -> "DepthMenu":
         """The same menu with another default."""
         return DepthMenu(self, self._measured_on, self._measured_on_pairs, self[name].name)
@@ -164,6 +171,12 @@ class DepthMenu:
             raise UserError("its depth menu was written by a newer anydepth: upgrade anydepth to read it")
         entries = [MenuEntry.from_json(row) for row in data["depths"]]
         return cls(entries, data["measured_on"], data.get("measured_on_pairs"), data.get("default"))
+
+
+def _begins(sub: SubNetwork, other: SubNetwork) -> bool:
+    m = len(other.decoder)
+    weights = None if sub.decoder_weights is None else sub.decoder_weights[:m]
+    return m < len(sub.decoder) and other.decoder == sub.decoder[:m] and other.decoder_weights == weights
 
 
 class PairMenu(DepthMenu):

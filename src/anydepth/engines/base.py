@@ -4,7 +4,7 @@ torch.py runs everything, native.py what translates or classifies, ctranslate2.p
 chooses one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -28,6 +28,42 @@ class SearchBatch(NamedTuple):
     limits: list[int]
 
 
+TEXT_EXITS = ("confidence", "patience")
+TOKEN_EXITS = ("margin", "confidence", "patience")  # numbered from 1 as in csrc/anydepth.h
+_EXIT_VALUES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "margin": (lambda x: x >= 0, "margin:2 (a difference of logits, at least 0)"),
+    "confidence": (lambda x: 0 < x < 1, "confidence:0.9 (a probability between 0 and 1)"),
+    "patience": (lambda x: x >= 2 and x == x // 1, "patience:2 (a number of exits, at least 2)"),
+}
+
+
+@dataclass(frozen=True)
+class ExitRule:
+    """When a whole text leaves the encoder early, or a token the decoder: at the first exit where the most probable
+    class or token has this probability (`confidence`), where its logit is so far above the second (`margin`), or where
+    so many exits in a row have found the same (`patience`).
+
+    `exits` are the layers after which it may; after the last one of a sub-network everything leaves.
+    """
+
+    kind: str
+    value: float
+    exits: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, kinds: tuple[str, ...] = TEXT_EXITS) -> "ExitRule":
+        """From margin:2, confidence:0.9 or patience:2."""
+        kind, _, number = text.strip().partition(":") if isinstance(text, str) else ("", "", "")
+        try:
+            value = float(number)
+        except ValueError:
+            value = float("nan")
+        if kind in kinds and _EXIT_VALUES[kind][0](value):
+            return cls(kind, value)
+        *others, last = (_EXIT_VALUES[known][1] for known in kinds)
+        raise UserError(f"{text!r} is not an early-exit rule: write {', '.join(others)} or {last}")
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     beam: int = 1
@@ -35,18 +71,21 @@ class SearchOptions:
     length_penalty: float = 0.6
     min_length: int = 1  # tokens before EOS: no output is empty, as in other decoders
     scores: bool = True  # greedy search can do without, and is faster
+    exit_rule: ExitRule | None = None  # where tokens leave the decoder
 
 
 @dataclass(frozen=True)
 class Candidate:
     """An output without BOS and EOS, and its log-probability (EOS included) over the length penalty.
 
-    The score is not a number if it was not asked for. What ran into its limit before EOS came has not ended.
+    The score is not a number if it was not asked for. What ran into its limit before EOS came has not ended. `layers`
+    is the mean number of decoder layers of its tokens (EOS included), where an engine says so.
     """
 
     tokens: tuple[int, ...]
     score: float
     ended: bool = True
+    layers: float | None = None
 
 
 SearchResult = list[list[Candidate]]  # of each source
@@ -76,6 +115,10 @@ class AnyEngine(Protocol):
 class Engine(AnyEngine, Protocol):
     """Runs a model that translates."""
 
+    @property
+    def why_no_exits(self) -> str | None:
+        """Why it does not take an exit rule for tokens, or None."""
+
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         """Get ready to run these, or refuse those that it cannot run."""
 
@@ -94,36 +137,6 @@ class Classified(NamedTuple):
 
     probabilities: list[float]
     depths: "NDArray[np.int64]"
-
-
-@dataclass(frozen=True)
-class ExitRule:
-    """When a whole text leaves the encoder early: at the first exit where the most probable class has this probability
-    (`confidence`), or where so many exits in a row have found the same class (`patience`).
-
-    `exits` are the layers after which it may; after the last one of a sub-network every text leaves.
-    """
-
-    kind: str
-    value: float
-    exits: tuple[int, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "ExitRule":
-        """From confidence:0.9 or patience:2."""
-        kind, _, number = text.strip().partition(":")
-        try:
-            value = float(number)
-        except ValueError:
-            value = 0.0
-        if kind == "confidence" and 0 < value < 1:
-            return cls(kind, value)
-        if kind == "patience" and value >= 2 and value == int(value):
-            return cls(kind, value)
-        raise UserError(
-            f"{text!r} is not an early-exit rule: write confidence:0.9 (a probability between 0 and 1) or patience:2 "
-            "(a number of exits, at least 2)"
-        )
 
 
 @dataclass(frozen=True)

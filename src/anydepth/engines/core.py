@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anydepth.depth import SubNetwork
-from anydepth.engines.base import Candidate, Classified, ClassifierDepths, SearchBatch, SearchOptions, SearchResult
+from anydepth.engines.base import (
+    TOKEN_EXITS,
+    Candidate,
+    Classified,
+    ClassifierDepths,
+    SearchBatch,
+    SearchOptions,
+    SearchResult,
+)
 from anydepth.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
     from anydepth.engines.shortlist import Shortlist
 
-INTERFACE = 4  # of the core, as this file knows it
+INTERFACE = 5  # of the core, as this file knows it
 _i32, _f32 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 
 
@@ -59,6 +67,10 @@ class OptionsStruct(ctypes.Structure):
         ("length_penalty", ctypes.c_float),
         ("timeout", ctypes.c_double),
         ("abort", _i32),
+        ("exits", _i32),
+        ("exit_count", ctypes.c_int32),
+        ("exit_rule", ctypes.c_int32),
+        ("exit_value", ctypes.c_float),
     )
 
 
@@ -75,7 +87,7 @@ class ClassifyOptionsStruct(ctypes.Structure):
 
 
 class ResultsStruct(ctypes.Structure):
-    _fields_ = (("tokens", _i32), ("lengths", _i32), ("ended", _i32), ("scores", _f32))
+    _fields_ = (("tokens", _i32), ("lengths", _i32), ("ended", _i32), ("scores", _f32), ("layers", _f32))
 
 
 class RequestStruct(ctypes.Structure):
@@ -92,6 +104,7 @@ class RequestStruct(ctypes.Structure):
         ("scores", ctypes.c_int32),
         ("shortlist", ctypes.c_int32),
         ("length_penalty", ctypes.c_float),
+        ("exit", ctypes.c_char_p),
     )
 
 
@@ -101,6 +114,7 @@ class OutputStruct(ctypes.Structure):
         ("depth", ctypes.c_char_p),
         ("score", ctypes.c_float),
         ("ended", ctypes.c_int32),
+        ("layers", ctypes.c_float),
     )
 
 
@@ -165,7 +179,8 @@ class NativeModel:
         count, nbest, longest = len(batch.sources), options.nbest, max(batch.limits)
         tokens = (ctypes.c_int32 * (count * nbest * longest))()
         lengths, ended = (ctypes.c_int32 * (count * nbest))(), (ctypes.c_int32 * (count * nbest))()
-        scores = (ctypes.c_float * (count * nbest))()
+        scores, layers = (ctypes.c_float * (count * nbest))(), (ctypes.c_float * (count * nbest))()
+        rule = options.exit_rule
         asked = OptionsStruct(
             options.beam,
             options.nbest,
@@ -177,13 +192,20 @@ class NativeModel:
             options.length_penalty,
             0.0,
             None,
+            None if rule is None else _ints(rule.exits),
+            0 if rule is None else len(rule.exits),
+            0 if rule is None else TOKEN_EXITS.index(rule.kind) + 1,
+            0.0 if rule is None else rule.value,
         )
-        results = ResultsStruct(tokens, lengths, ended, scores)
+        results = ResultsStruct(tokens, lengths, ended, scores, layers)
         self._check(self._core.anydepth_search(self._model, _subnetwork(sub), _batch(batch, depths), asked, results))
         return [
             [
                 Candidate(
-                    tuple(tokens[slot * longest : slot * longest + lengths[slot]]), scores[slot], bool(ended[slot])
+                    tuple(tokens[slot * longest : slot * longest + lengths[slot]]),
+                    scores[slot],
+                    bool(ended[slot]),
+                    layers[slot],
                 )
                 for slot in range(i * nbest, (i + 1) * nbest)
                 if lengths[slot] >= 0

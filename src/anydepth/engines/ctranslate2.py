@@ -107,6 +107,8 @@ class CTranslate2Engine:
     def name(self) -> str:
         return "ctranslate2" if self.compute_type == "float32" else f"ctranslate2 {self.compute_type}"
 
+    why_no_exits: str | None = "a model of CTranslate2 has one depth"
+
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
             self._translator(sub)

@@ -45,6 +45,10 @@ class NativeEngine:
         native.set_threads(min(threads, MOST_IN_A_CALL))
         self._looking_up = Lock()
 
+    @property
+    def why_no_exits(self) -> str | None:
+        return "speculate=True verifies every token at the full depth" if self.speculate else None
+
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
             check_native(self.config, sub, classifies=self.native.classes > 0)
@@ -103,17 +107,5 @@ class NativeEngine:
             return depths.of_many(sources)
 
     def draft_layers(self, sub: SubNetwork) -> int:
-        """Of the shallowest depth in the menu with this encoder whose decoder layers this one begins with, or 0."""
-        own = (sub.encoder, sub.encoder_weights, sub.by_word)
-        found = [
-            len(other.decoder)
-            for other in (entry.subnetwork for entry in self.menu)
-            if (other.encoder, other.encoder_weights, other.by_word) == own and _begins(sub, other)
-        ]
-        return min(found, default=0)
-
-
-def _begins(sub: SubNetwork, other: SubNetwork) -> bool:
-    m = len(other.decoder)
-    weights = None if sub.decoder_weights is None else sub.decoder_weights[:m]
-    return m < len(sub.decoder) and other.decoder == sub.decoder[:m] and other.decoder_weights == weights
+        """Of the shallowest depth in the menu that this one begins with, or 0."""
+        return min(self.menu.exits(sub), default=0)

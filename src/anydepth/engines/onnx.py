@@ -53,6 +53,8 @@ class OnnxEngine:
         self.sub, self.threads = sub, threads
         self.encoder, self.decoder = (_session(folder / name, threads) for name in (ENCODER, DECODER))
 
+    why_no_exits: str | None = "an ONNX graph has one depth"
+
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         _refuse_others(subs, self.sub)
 
@@ -80,6 +82,7 @@ class _GraphSteps:
         (self._memory,) = engine.encoder.run(None, {"source_ids": source_bs, "source_mask": self._mask_bs})
         layers, _, heads, _, width = self._memory.shape
         self._past: NDArray[np.float32] = np.zeros((layers, len(sources), heads, 0, width), np.float32)
+        self.ran: list[int] = []
 
     def step(self, tokens_r: Tensor) -> Tensor:
         beams = len(tokens_r) // len(self._mask_bs)
@@ -90,6 +93,7 @@ class _GraphSteps:
             "past": self._past,
         }
         logits_rv, self._past = self._decoder.run(None, inputs)
+        self.ran = [len(self._memory)] * len(tokens_r)
         return torch.from_numpy(logits_rv)
 
     def keep_rows(self, rows: Tensor) -> None:
@@ -251,13 +255,16 @@ class _GraphCache:
             _GraphLayerCache(*of_layer) for of_layer in zip(weights, _pairs(memory), _pairs(past), strict=True)
         ]
 
-    def advance(self, positions: int) -> None:
+    def advance(self, positions: int, exits_r1d: None = None) -> None:
         self.length += positions
 
 
 class _GraphLayerCache:
     def __init__(self, weights: DecoderWeights, memory: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor]) -> None:
         self.weights, self.memory, self.present = weights, memory, past
+
+    def left_behind(self) -> None:
+        """No token leaves early."""
 
     def append(self, key_value_2rhte: Tensor) -> tuple[Tensor, Tensor]:
         key, value = key_value_2rhte.unbind(0)

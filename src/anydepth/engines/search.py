@@ -19,6 +19,7 @@ class Steps(Protocol):
     """A batch on its way: the encoder has run, the decoder goes one position per call. Search knows no more of it."""
 
     device: torch.device
+    ran: list[int]  # decoder layers of each row in the last step
 
     def step(self, tokens_r: Tensor) -> Tensor:
         """Logits [r, v] of the next position, which are the caller's to change."""
@@ -41,6 +42,7 @@ def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) ->
     outputs: list[list[int]] = [[] for _ in limits]
     log_p = torch.full((len(limits),), 0.0 if options.scores else float("nan"), device=decoding.device)
     results: list[list[Candidate]] = [[] for _ in limits]
+    layers = [0] * len(limits)
     tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
     for length in range(1, max(limits) + 1):
         logits_rv = decoding.step(tokens_r)
@@ -54,11 +56,12 @@ def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) ->
         going = []
         for row, (sentence, token) in enumerate(zip(alive, tokens_r.tolist(), strict=True)):
             ended = token == Tokenizer.EOS
+            layers[sentence] += decoding.ran[row]
             if not ended:
                 outputs[sentence].append(token)
             if ended or length >= limits[sentence]:
                 score = float(log_p[row]) / length_penalty(length, options.length_penalty)
-                results[sentence] = [Candidate(tuple(outputs[sentence]), score, ended)]
+                results[sentence] = [Candidate(tuple(outputs[sentence]), score, ended, layers[sentence] / length)]
             else:
                 going.append(row)
         if not going:
@@ -90,7 +93,7 @@ def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> S
         score_bc, place_bc = total_bc.topk(min(2 * k, total_bc.shape[1]), dim=-1)
         parent_bc = place_bc // per_row
         token_bc = token_rc.view(b, -1).gather(1, place_bc)
-        chosen = beams.extend(length, score_bc.tolist(), parent_bc.tolist(), token_bc.tolist())
+        chosen = beams.extend(length, decoding.ran, score_bc.tolist(), parent_bc.tolist(), token_bc.tolist())
         if not chosen.sentences:
             break
         rows = [chosen.sentences[i] * width + p for i, ps in enumerate(chosen.parents) for p in ps]
@@ -120,16 +123,20 @@ class _Beams:
         self.limits, self.options = limits, options
         self.alive = list(range(sentences))
         self.prefixes: list[list[tuple[int, ...]]] = [[()] for _ in range(sentences)]
+        self.layers: list[list[int]] = [[0] for _ in range(sentences)]  # that the tokens of each have run
         self.finished: list[list[Candidate]] = [[] for _ in range(sentences)]
         self.results: list[list[Candidate]] = [[] for _ in range(sentences)]
 
     def extend(
-        self, length: int, scores: list[list[float]], parents: list[list[int]], tokens: list[list[int]]
+        self, length: int, ran: list[int], scores: list[list[float]], parents: list[list[int]], tokens: list[list[int]]
     ) -> _Chosen:
         """Take in the candidates of one position, best first for each sentence alive."""
         chosen = _Chosen([], [], [], [])
         still_alive = []
+        width = len(ran) // len(self.alive)
         for place, sentence in enumerate(self.alive):
+            own = ran[place * width : (place + 1) * width]
+            self.layers[sentence] = [n + more for n, more in zip(self.layers[sentence], own, strict=False)]
             going = self._extend_one(sentence, length, scores[place], parents[place], tokens[place])
             if going is None:
                 kept = sorted(self.finished[sentence], key=lambda c: -c.score)
@@ -149,6 +156,7 @@ class _Beams:
     ) -> list[int] | None:
         """The candidates that go on, or None if the sentence is done."""
         k, finished, prefixes = self.options.beam, self.finished[sentence], self.prefixes[sentence]
+        layers = self.layers[sentence]
         penalty = length_penalty(length, self.options.length_penalty)
         going = []
         for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
@@ -157,18 +165,20 @@ class _Beams:
             if token != Tokenizer.EOS:
                 going.append(rank)
             elif rank < k:  # an end worse than k others is no better than going on with those
-                finished.append(Candidate(prefixes[parent], score / penalty))
+                finished.append(Candidate(prefixes[parent], score / penalty, layers=layers[parent] / length))
             if len(going) == k:
                 break
         at_limit = length >= self.limits[sentence]
         if at_limit and len(finished) < k:
             cut_off = [(*prefixes[parents[i]], tokens[i]) for i in going]
             finished += [
-                Candidate(one, scores[i] / penalty, ended=False) for i, one in zip(going, cut_off, strict=True)
+                Candidate(one, scores[i] / penalty, ended=False, layers=layers[parents[i]] / length)
+                for i, one in zip(going, cut_off, strict=True)
             ]
         if at_limit or not going or len(finished) >= k:
             return None
         self.prefixes[sentence] = [(*prefixes[parents[i]], tokens[i]) for i in going]
+        self.layers[sentence] = [layers[parents[i]] for i in going]
         return going
 
     def _fill_up(self, chosen: _Chosen) -> None:

@@ -3,6 +3,7 @@
 Shapes: b sentences, k beam, r = b x k rows, s source length, d width, v vocabulary, c classes.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
@@ -15,10 +16,10 @@ from torch import Tensor
 from anydepth.data import Tokenizer, stacked
 from anydepth.depth import SubNetwork
 from anydepth.engines.base import Classified, ClassifierDepths, ExitRule, SearchBatch, SearchOptions, SearchResult
-from anydepth.engines.search import never, run_search
+from anydepth.engines.search import largest, never, run_search
 from anydepth.model import DecoderCache, Transformer
 from anydepth.model.stack import EncoderDepths as LayersOfTokens
-from anydepth.model.stack import TextExits
+from anydepth.model.stack import TextExits, TokenExits
 from anydepth.word_depths.table import TokenDepths
 
 
@@ -26,6 +27,7 @@ class TorchEngine:
     """Batch after batch, each on all threads. `Engine` and `ClassifierEngine` in one."""
 
     name, compute_type = "torch", "float32"
+    why_no_exits: str | None = None
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -165,7 +167,7 @@ def search_each(
         exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _group_by_decoder(subs):
             joined = _stacked([exits[sub] for sub in group])
-            decoding = Decoding(model, group[0], joined, max(limits))
+            decoding = Decoding(model, group[0], joined, max(limits), options)
             rows = run_search(decoding, limits * len(group), options)
             for position, sub in enumerate(group):
                 found[sub] = rows[position * len(sources) : (position + 1) * len(sources)]
@@ -192,16 +194,26 @@ def _stacked(exits: Sequence[Encoded]) -> Encoded:
 class Decoding:
     """`Steps` of a Transformer."""
 
-    def __init__(self, model: Transformer, sub: SubNetwork, encoded: Encoded, limit: int) -> None:
-        self.model, self.sub = model, sub
+    def __init__(
+        self, model: Transformer, sub: SubNetwork, encoded: Encoded, limit: int, options: SearchOptions
+    ) -> None:
+        self.model, self.sub, self.options = model, sub, options
         self.memory, self.padding_bs = encoded
         self.device = self.memory.device
         self.cache = DecoderCache(len(sub.decoder), limit)
+        self.ran: list[int] = []
 
     def step(self, tokens_r: Tensor) -> Tensor:
-        states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache)
-        logits_rv: Tensor = self.model.output(self.model.features(states[-1][:, -1]))
-        return never(logits_rv)
+        exits, layers = None, len(self.sub.decoder)
+        if self.options.exit_rule is not None:
+            may_end = self.cache.length >= self.options.min_length
+            exits = _StepExits(self.model, self.options.exit_rule, layers, len(tokens_r), may_end)
+        states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache, exits=exits)
+        if exits is not None:
+            self.ran = exits.layers_r.tolist()
+            return exits.logits_rv
+        self.ran = [layers] * len(tokens_r)
+        return _logits(self.model, states[-1][:, -1])
 
     def keep_rows(self, rows: Tensor) -> None:
         self.cache.keep_rows(rows)
@@ -210,3 +222,57 @@ class Decoding:
         if self.padding_bs is not None:
             self.padding_bs = self.padding_bs[sentences]
         self.cache.keep_sentences(sentences)
+
+
+def _logits(model: Transformer, state_rd: Tensor) -> Tensor:
+    """Of the next position, at an exit."""
+    return never(model.output(model.features(state_rd)))
+
+
+class _StepExits(TokenExits):
+    """The rows of a step leave by a rule. `logits_rv` has those of each row at the exit where it left, `layers_r` how
+    many layers it ran."""
+
+    def __init__(self, model: Transformer, rule: ExitRule, layers: int, rows: int, may_end: bool) -> None:
+        self.logits_rv = torch.empty(0)
+        self.layers_r = np.full(rows, layers)
+        self._model, self._rule, self._layers, self._may_end = model, rule, layers, may_end
+        self._going: Tensor | None = None
+        self._best_r = np.full(rows, -1)
+        self._alike_r = np.zeros(rows, np.int64)  # exits in a row that have found this token
+
+    def going(self, state_rtd: Tensor, layers: int) -> Tensor | None:
+        if layers not in self._rule.exits and layers != self._layers:
+            return self._going
+        rows, state_rd = self._going, state_rtd[:, -1]
+        logits_av = _logits(self._model, state_rd if rows is None else state_rd[rows])
+        there = np.arange(len(state_rd)) if rows is None else rows.cpu().numpy()
+        leaves = np.ones(len(there), bool) if layers == self._layers else self._are_sure(logits_av, there)
+        self.layers_r[there[leaves]] = layers
+        if rows is None and leaves.all():
+            self.logits_rv = logits_av
+            return torch.empty(0, dtype=torch.long, device=state_rd.device)
+        if not leaves.any():
+            return rows
+        if not len(self.logits_rv):
+            self.logits_rv = logits_av.new_empty(len(state_rd), logits_av.shape[1])
+        left = torch.from_numpy(np.flatnonzero(leaves)).to(state_rd.device)
+        self.logits_rv[torch.from_numpy(there[leaves]).to(state_rd.device)] = logits_av[left]
+        self._going = torch.from_numpy(there[~leaves]).to(state_rd.device)
+        return self._going
+
+    def _are_sure(self, logits_av: Tensor, there: NDArray[np.int64]) -> NDArray[np.bool_]:
+        total_a = logits_av.logsumexp(dim=-1)
+        if not self._may_end:
+            logits_av = logits_av.clone()
+            logits_av[:, Tokenizer.EOS] = float("-inf")
+        best_a2, token_a2 = largest(logits_av, 2)
+        if self._rule.kind == "margin":
+            # As in csrc/output_layer.cpp: no other logit is above the best one's less the margin.
+            return np.asarray((best_a2[:, 1] <= best_a2[:, 0] - self._rule.value).cpu().numpy())
+        if self._rule.kind == "confidence":
+            return np.asarray((best_a2[:, 0] - total_a >= math.log(self._rule.value)).cpu().numpy())
+        token_a = token_a2[:, 0].cpu().numpy()
+        self._alike_r[there] = np.where(token_a == self._best_r[there], self._alike_r[there] + 1, 1)
+        self._best_r[there] = token_a
+        return np.asarray(self._alike_r[there] >= self._rule.value)

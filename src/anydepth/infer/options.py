@@ -1,11 +1,11 @@
 """How texts are to be translated: the keyword arguments of `Translator`, checked."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import TypedDict
 
-from anydepth.engines.base import SearchOptions
+from anydepth.engines.base import TOKEN_EXITS, ExitRule, SearchOptions
 from anydepth.errors import UserError
 from anydepth.selectors import Selector
 
@@ -27,6 +27,7 @@ class TranslateKeywords(TypedDict, total=False):
     source_prefix: str
     scale: float | None
     lambda_: float | None
+    exit: str | ExitRule | None
     progress: Progress | None
 
 
@@ -55,6 +56,7 @@ class TranslationOptions:
     scores: bool = True  # without them greedy search is a little faster; a score is then not a number
     scale: float | None = None  # where each word has its own depth: all deeper or shallower; by default as in training
     lambda_: float | None = None  # the same, for depths from reconstruction
+    exit: str | ExitRule | None = None  # where tokens leave the decoder early
     progress: Progress | None = None
 
     @classmethod
@@ -89,10 +91,20 @@ class TranslationOptions:
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"{name} is {getattr(self, name)!r}: use True or False")
         check_progress(self.progress)
+        self.exit_rule  # noqa: B018  # refuses what is none
 
     @property
-    def search(self) -> SearchOptions:
-        return SearchOptions(self.beam, self.nbest, self.length_penalty, scores=self.scores)
+    def exit_rule(self) -> ExitRule | None:
+        """Without the exits, which depend on the depth."""
+        if self.exit is None or isinstance(self.exit, ExitRule):
+            return self.exit
+        return ExitRule.parse(self.exit, TOKEN_EXITS)
+
+    def search(self, exits: tuple[int, ...] = ()) -> SearchOptions:
+        rule = self.exit_rule
+        if rule is not None and not rule.exits:
+            rule = replace(rule, exits=exits)
+        return SearchOptions(self.beam, self.nbest, self.length_penalty, scores=self.scores, exit_rule=rule)
 
     def ready(self, count: int) -> None:
         if self.progress is not None:

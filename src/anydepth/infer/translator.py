@@ -10,7 +10,7 @@ from anydepth.artifact.model import ENCODER_ALONE, LoadedModel, ambiguous_pair, 
 from anydepth.data.capitals import is_in_capitals, to_capitals, to_sentence_case
 from anydepth.depth import DepthMenu
 from anydepth.engines.auto import EngineOptions, make_engine
-from anydepth.engines.base import Candidate, Engine, SearchBatch
+from anydepth.engines.base import Candidate, Engine, ExitRule, SearchBatch
 from anydepth.errors import UserError
 from anydepth.infer.options import AUTO, Depth, HypothesesKeywords, Progress, TranslateKeywords, TranslationOptions
 from anydepth.infer.text_model import (
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class Hypothesis:
     """One translation. The score is its log-probability over the length penalty.
 
-    One that ran into the length limit has not ended. An empty text was translated at no depth.
+    One that ran into the length limit has not ended. An empty text was translated at no depth. `decoder_layers` is the
+    mean of its tokens, which have fewer than the depth with an exit rule.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Hypothesis:
     score: float
     ended: bool = True
     depth: str = ""
+    decoder_layers: float = 0.0
 
 
 class Translator(TextModel):
@@ -151,6 +153,7 @@ class Translator(TextModel):
         source_prefix: str = "",
         scale: float | None = None,
         lambda_: float | None = None,
+        exit: str | ExitRule | None = None,
         progress: Progress | None = None,
     ) -> str | list[str]:
         """The best translation of a text, or of each of several.
@@ -168,6 +171,9 @@ class Translator(TextModel):
             source_prefix: Put before every text.
             scale: Where each word has its own depth: all deeper or shallower, such as 2 or 0.5.
             lambda_: The same, for depths from reconstruction: larger is shallower.
+            exit: Let tokens leave the decoder early, at the first exit that is sure enough: "margin:2", where the best
+                logit is so far above the second, "confidence:0.9", where the best token is so probable, or
+                "patience:2", once so many exits in a row agree. For models trained at several decoder depths.
             progress: Called with the number of texts that have become ready.
         """
         options = TranslationOptions(
@@ -181,6 +187,7 @@ class Translator(TextModel):
             scores=False,
             scale=scale,
             lambda_=lambda_,
+            exit=exit,
             progress=progress,
         )
         found = [
@@ -214,6 +221,8 @@ class Translator(TextModel):
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
         checked = TranslationOptions.check(options)
+        if checked.exit is not None:
+            raise UserError("every_depth runs fixed depths: leave out exit")
         self._check_pair()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
         sources, capitals = self._encode(texts, checked)
@@ -236,7 +245,18 @@ class Translator(TextModel):
                 raise self._no_selector()
             depth = self.selector
         elif isinstance(depth, str) or not isinstance(depth, Sequence | Selector):
-            self.engine.prepare([self.menu[depth].subnetwork])  # refuses what cannot be, before anyone waits for it
+            sub = self.menu[depth].subnetwork
+            self.engine.prepare([sub])  # refuses what cannot be, before anyone waits for it
+            if options.exit is not None and not self.menu.exits(sub):
+                raise UserError(
+                    f"at depth {sub.name} tokens cannot leave early: the model has no depth with fewer decoder layers "
+                    "and the same encoder; leave out the exit, or give a deeper depth of a tied-multi model"
+                )
+        if options.exit is not None and self.engine.why_no_exits is not None:
+            raise UserError(
+                f"tokens cannot leave early here, as {self.engine.why_no_exits}: leave out the exit, or use "
+                'engine="native" or engine="torch" without speculate'
+            )
         self._word_depths(options)
         sources, capitals = self._encode(texts, options)
         found = [[Hypothesis("", (), 0.0)] for _ in sources]
@@ -295,14 +315,26 @@ class Translator(TextModel):
             SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
             for batch in ([sources[i] for i in chosen] for chosen in batches)
         )
-        found = self.engine.search(subnetworks, asked, options.search, self._word_depths(options))
+        exits = self.menu.exits(subnetworks[0]) if options.exit is not None else ()
+        found = self.engine.search(subnetworks, asked, options.search(exits), self._word_depths(options))
         for chosen, of_each in zip(batches, found, strict=True):
             for i, *candidates_of in zip(chosen, *of_each, strict=True):
                 yield i, [self._hypotheses(one, name) for name, one in zip(names, candidates_of, strict=True)]
             options.ready(len(chosen))
 
     def _hypotheses(self, candidates: Iterable[Candidate], depth: str) -> list[Hypothesis]:
-        return [Hypothesis(self.tokenizer.decode(c.tokens), c.tokens, c.score, c.ended, depth) for c in candidates]
+        layers = len(self.menu[depth].subnetwork.decoder)
+        return [
+            Hypothesis(
+                self.tokenizer.decode(c.tokens),
+                c.tokens,
+                c.score,
+                c.ended,
+                depth,
+                layers if c.layers is None else c.layers,
+            )
+            for c in candidates
+        ]
 
 
 def load_for_engine(path: Path | str, device: str, engine: str) -> LoadedModel:

@@ -55,13 +55,17 @@ def self_attention(
     cache: LayerCache | None = None,
     attention_maps: list[Tensor] | None = None,
     dropout: float = 0.0,
+    rows: Tensor | None = None,
 ) -> Tensor:
+    """Of some `rows` of the batch alone, if they are given; all rows are keys and values."""
     (b, t, d), heads = x_btd.shape, w.heads
-    qkv_3bhte = F.linear(norm(x_btd, w.norm), *w.qkv).view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+    behind = None if cache is None else cache.left_behind()
+    given, count = (x_btd, t) if behind is None else (torch.cat([behind, x_btd], dim=1), behind.shape[1] + t)
+    qkv_3bhte = F.linear(norm(given, w.norm), *w.qkv).view(b, count, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
     if cache is None:
         query, key, value = qkv_3bhte.unbind(0)
     else:
-        query = qkv_3bhte[0]
+        query = qkv_3bhte[0] if behind is None else qkv_3bhte[0, :, :, -t:]
         key, value = cache.append(qkv_3bhte[1:])
         positions = key.shape[2]
         if t == 1:
@@ -70,7 +74,8 @@ def self_attention(
             attend = torch.ones(t, positions, dtype=torch.bool, device=x_btd.device).tril(positions - t)
             causal = False
     mixed_bhte = dot_product_attention(query, key, value, attend, dropout, causal, attention_maps)
-    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+    mixed_btd = mixed_bhte.transpose(1, 2).reshape(b, t, d)
+    return F.linear(mixed_btd if rows is None else mixed_btd.index_select(0, rows), *w.out)
 
 
 def dot_product_attention(
@@ -155,11 +160,24 @@ def project_memory(memory_bsd: Tensor, w: CrossAttentionWeights, heads: int) -> 
 
 
 def cross_attention(
-    x_btd: Tensor, w: CrossAttentionWeights, heads: int, key_bhse: Tensor, value_bhse: Tensor, attend: Tensor | None
+    x_btd: Tensor,
+    w: CrossAttentionWeights,
+    heads: int,
+    key_bhse: Tensor,
+    value_bhse: Tensor,
+    attend: Tensor | None,
+    rows: Tensor | None = None,
+    batch: int | None = None,
 ) -> Tensor:
-    b, t, d = x_btd.shape
+    """`x_btd` has all rows of the batch, or these `rows` of so many."""
+    _, t, d = x_btd.shape
+    b = x_btd.shape[0] if batch is None else batch
     # Hypotheses of one sentence share its keys and values: they become further queries.
     sentences = key_bhse.shape[0]
-    query = F.linear(norm(x_btd, w.norm), *w.query).view(sentences, b // sentences * t, heads, d // heads)
+    query_btd = F.linear(norm(x_btd, w.norm), *w.query)
+    if rows is not None:
+        query_btd = query_btd.new_zeros(b, t, d).index_copy_(0, rows, query_btd)
+    query = query_btd.view(sentences, b // sentences * t, heads, d // heads)
     mixed_bhte = dot_product_attention(query.transpose(1, 2), key_bhse, value_bhse, attend)
-    return F.linear(mixed_bhte.transpose(1, 2).reshape(b, t, d), *w.out)
+    mixed_btd = mixed_bhte.transpose(1, 2).reshape(b, t, d)
+    return F.linear(mixed_btd if rows is None else mixed_btd.index_select(0, rows), *w.out)

@@ -201,7 +201,9 @@ class DecoderLayer(Layer):
         memory_bsd: Tensor,
         attend: Tensor | None,
         cache: LayerCache | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
+        """If only some `rows` go on, the others keep their states, which are still keys and values."""
         if cache is None:
             w, heads = self.weights(), self.heads
             key, value = project_memory(memory_bsd, w.cross, heads)
@@ -210,7 +212,10 @@ class DecoderLayer(Layer):
                 cache.weights = self.weights()
                 cache.memory = project_memory(memory_bsd, cache.weights.cross, self.heads)
             w, heads, (key, value) = cache.weights, self.heads, cache.memory
-        attended = self_attention(x_btd, w.attention, None, True, cache, dropout=self.drops_attention)
-        x_btd = self.join(x_btd, attended, weight, w.after[0])
-        x_btd = self.join(x_btd, cross_attention(x_btd, w.cross, heads, key, value, attend), weight, w.after[1])
-        return self.join(x_btd, feed_forward(x_btd, w.ffn), weight, w.after[2])
+        attended = self_attention(x_btd, w.attention, None, True, cache, dropout=self.drops_attention, rows=rows)
+        x = x_btd if rows is None else x_btd.index_select(0, rows)
+        x = self.join(x, attended, weight, w.after[0])
+        asked = cross_attention(x, w.cross, heads, key, value, attend, rows, None if rows is None else len(x_btd))
+        x = self.join(x, asked, weight, w.after[1])
+        x = self.join(x, feed_forward(x, w.ffn), weight, w.after[2])
+        return x if rows is None else x_btd.index_copy(0, rows, x)

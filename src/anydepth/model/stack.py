@@ -27,6 +27,14 @@ class TextExits(ABC):
         """For each text, given the state after so many layers. Those that have left before are asked again."""
 
 
+class TokenExits(ABC):
+    """Decides after each decoder layer which rows go on, each of one new position: the others keep their states."""
+
+    @abstractmethod
+    def going(self, state_rtd: Tensor, layers: int) -> Tensor | None:
+        """The rows that run more, given the states after so many layers; None: all."""
+
+
 # How many layers each token runs, [b, s]; a function that computes it from the first layer's output; or exits of texts.
 EncoderDepths = Tensor | Callable[[Tensor], Tensor] | TextExits | None
 
@@ -132,12 +140,14 @@ class Stack(nn.Module):
         with_attention: bool = False,
         depths: EncoderDepths = None,
         padding_bs: Tensor | None = None,
+        token_exits: TokenExits | None = None,
         **inputs: Any,
     ) -> States:
         """Run the chosen layers on x.
 
         Each *application* of a layer has its own cache, so a layer may be applied more than once. A token that has
-        reached its depth keeps its state; the loop ends when all tokens have.
+        reached its depth keeps its state; the loop ends when all tokens have. In an encoder `depths` says when that is,
+        in a decoder `token_exits`.
         """
         states: list[Tensor] = []
         attention = AttentionMaps()
@@ -152,6 +162,7 @@ class Stack(nn.Module):
         if exits is not None:
             depths = torch.full(x.shape[:2], len(chosen))
         packing = Packing(depths, padding_bs, x.device) if isinstance(depths, Tensor) else None
+        going: Tensor | None = None
         for position, index in enumerate(chosen):
             if position == 1 and callable(depths) and not isinstance(depths, Tensor):
                 packing = Packing(depths(x), padding_bs, x.device)
@@ -163,8 +174,15 @@ class Stack(nn.Module):
                 inputs["cache"] = caches[position]
             x = self._run(self.layers[index], x, 1.0 if weights is None else weights[position], inputs)
             if dense is not None:
-                x = dense(past, index + 1, x)
+                summed = dense(past, index + 1, x)
+                x = summed if going is None else x.index_copy(0, going, summed[going])
             states.append(x)
+            if token_exits is not None:
+                going = token_exits.going(x, position + 1)
+                if going is not None:
+                    if not len(going):
+                        break
+                    inputs["rows"] = going
             if exits is not None and packing is not None:
                 packing.leave(exits.leave(x, position + 1), position + 1)
         return States(states, attention, None if packing is None else packing.depths)

@@ -15,7 +15,7 @@ from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
 from anydepth.model.layers import DecoderLayer, EncoderLayer, Layer, make_norm
-from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits
+from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits, TokenExits
 from anydepth.tensors import sinusoids
 
 
@@ -192,11 +192,13 @@ class Transformer(nn.Module):
         padding_bs: Tensor | None = None,
         cache: DecoderCache | None = None,
         gates: Gates = None,
+        exits: TokenExits | None = None,
     ) -> States:
         """The state after each decoder layer of `sub`, [b, t, d] each, before the final norm.
 
         With a cache, `target_bt` holds only the new positions, and the encoder exit is projected at the first call.
-        `gates` as for `encode`.
+        `gates` as for `encode`. With `exits`, a row of one new position may leave after some layers; its state there
+        takes the place of those after deeper layers, for which later positions find keys and values in the cache.
         """
         x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
         states: States = self.decoder(
@@ -204,11 +206,12 @@ class Transformer(nn.Module):
             sub.decoder,
             sub.decoder_weights if gates is None else gates,
             None if cache is None else cache.layers,
+            token_exits=exits,
             memory_bsd=memory_bsd,
             attend=_attend(padding_bs),
         )
         if cache is not None:
-            cache.advance(target_bt.shape[1])
+            cache.advance(target_bt.shape[1], None if exits is None else states[-1])
         return states
 
     def decode_each(
