@@ -179,7 +179,7 @@ def test_the_defaults_are_those_of_the_command_line() -> None:
             common
             | {*TranslateKeywords.__annotations__, "engine", "quantize", "speculate", "shortlist"} - {"progress"},
         ),
-        (classify_verb, (Classifier.load, Classifier.classify), common | {"engine"}),
+        (classify_verb, (Classifier.load, Classifier.classify), common | {"engine", "exit"}),
     ):
         there, ours = defaults(verb), {name: value for method in methods for name, value in defaults(method).items()}
         assert {name: ours[name] for name in names} == {name: there[name] for name in names}

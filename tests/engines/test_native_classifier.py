@@ -217,7 +217,7 @@ def test_options_of_a_trained_model_are_taken(by_mi_run, halting_run):
     for run, options in (
         (by_mi_run, {"scale": 0.5}),
         (halting_run, {"scale": 0.5}),
-        (halting_run, {"exit_rule": "patience:2"}),
+        (halting_run, {"exit": "patience:2"}),
     ):
         native, ref = (Classifier.load(run, engine=name, device="cpu") for name in ("native", "torch"))
         found, expected = (one.classify(TEXTS, **options) for one in (native, ref))

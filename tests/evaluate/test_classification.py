@@ -96,7 +96,7 @@ def test_whole_texts_that_leave_early_are_points_of_the_curve(
     for system, run in zip(systems, runs.values(), strict=True):
         classifier = Classifier.load(run, engine=engine, device="cpu")
         for point, rule in zip(system.curve, rules, strict=False):
-            found = classifier.classify(test.texts, exit_rule=rule)
+            found = classifier.classify(test.texts, exit=rule)
             assert point.setting.name == f"exit {rule}"
             assert point.to_json()["exit"] == rule
             assert point.models[0].computed == sum(one.computed for one in found)

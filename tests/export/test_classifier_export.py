@@ -67,7 +67,7 @@ def test_onnx_has_the_probabilities_of_torch(halting, tmp_path, depth):
     with pytest.raises(UserError, match="this export has one depth"):
         exported.classify(TEXTS, depth="2-0")
     with pytest.raises(UserError, match="runs all its layers"):
-        exported.classify(TEXTS, depth=depth, exit_rule="patience:2")
+        exported.classify(TEXTS, depth=depth, exit="patience:2")
 
 
 def test_onnx_can_be_quantized_by_onnxruntime(halting, tmp_path):

@@ -47,7 +47,7 @@ def first_steady(at_exits, times):
 def test_a_text_leaves_at_the_exit_found_by_hand(halting, rule, batch_size):
     at_exits = list(zip(*(halting.classify(TEXTS, depth=name) for name in EXITS), strict=True))
     by_hand, number = (first_sure if rule.startswith("c") else first_steady), float(rule.partition(":")[2])
-    found = halting.classify(TEXTS, exit_rule=rule, batch_size=batch_size)
+    found = halting.classify(TEXTS, exit=rule, batch_size=batch_size)
     left = [by_hand(each, number if number < 1 else int(number)) for each in at_exits]
     assert [one.depth for one in found] == [exit_ + 1 for exit_ in left]
     assert [one.computed for one in found] == [one.tokens * (exit_ + 1) for one, exit_ in zip(found, left, strict=True)]
@@ -66,10 +66,10 @@ def test_layers_that_no_text_needs_do_not_run(halting_run):
         for number, layer in enumerate(halting.model.encoder.layers)
     ]
     try:
-        halting.classify(TEXTS[:1], exit_rule="confidence:0.01")
+        halting.classify(TEXTS[:1], exit="confidence:0.01")
         assert ran == [0]
         ran.clear()
-        halting.classify(TEXTS, exit_rule="patience:2", depth="2-0", batch_size=64)
+        halting.classify(TEXTS, exit="patience:2", depth="2-0", batch_size=64)
         assert ran == [0, 1]
     finally:
         for hook in hooks:
@@ -77,9 +77,9 @@ def test_layers_that_no_text_needs_do_not_run(halting_run):
 
 
 def test_exits_up_to_a_depth(halting):
-    found = halting.classify(TEXTS, exit_rule="confidence:0.999", depth="2-0")
+    found = halting.classify(TEXTS, exit="confidence:0.999", depth="2-0")
     assert {one.depth for one in found} <= {1, 2}
-    _, words = halting.explain(TEXTS[0], exit_rule="confidence:0.01")
+    _, words = halting.explain(TEXTS[0], exit="confidence:0.01")
     assert {word.depth for word in words} == {1}
 
 
@@ -87,7 +87,7 @@ def test_only_exits_that_were_trained_count(halting):
     menu = DepthMenu.of([SubNetwork.prefix(1, 0), SubNetwork.prefix(3, 0)])
     halting.menu, before = menu, halting.menu
     try:
-        assert {one.depth for one in halting.classify(TEXTS, exit_rule="confidence:0.5")} == {1, 3}
+        assert {one.depth for one in halting.classify(TEXTS, exit="confidence:0.5")} == {1, 3}
     finally:
         halting.menu = before
 
@@ -100,18 +100,18 @@ def test_rules_that_are_none(rule):
 
 def test_exits_that_cannot_be(halting, by_mi, static_run):
     with pytest.raises(UserError, match="trained to classify at one depth alone"):
-        Classifier.load(static_run, device="cpu").classify([], exit_rule="patience:2")
+        Classifier.load(static_run, device="cpu").classify([], exit="patience:2")
     with pytest.raises(UserError, match="there are no exits of whole texts: leave out the depth"):
-        halting.classify([], exit_rule="patience:2", depth="3-0-words")
+        halting.classify([], exit="patience:2", depth="3-0-words")
     with pytest.raises(UserError, match="leave out scale and lambda"):
-        by_mi.classify([], exit_rule="patience:2", scale=0.5)
+        by_mi.classify([], exit="patience:2", scale=0.5)
 
 
 def test_every_exit_where_words_have_their_own_depths(by_mi):
     assert by_mi.depths == [*EXITS, "3-0-words"]
     for layers, name in enumerate(EXITS, 1):
         assert {one.depth for one in by_mi.classify(TEXTS, depth=name)} == {layers}
-    assert {one.depth for one in by_mi.classify(TEXTS, exit_rule="confidence:0.9")} <= {1, 2, 3}
+    assert {one.depth for one in by_mi.classify(TEXTS, exit="confidence:0.9")} <= {1, 2, 3}
     with pytest.raises(UserError, match="4-0"):
         by_mi.classify(TEXTS, depth="4-0")
     with pytest.raises(UserError, match="scale and lambda have no effect"):

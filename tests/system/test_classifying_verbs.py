@@ -46,7 +46,7 @@ def test_classify_writes_a_line_for_each_line_in_order(by_mi_run):
 def test_classify_lets_texts_leave_early_and_says_how_early(halting_run, piped):
     stdin = "".join(f"{text}\n" for text in TEXTS).encode()
     done = piped(stdin, "classify", halting_run, "--exit", "confidence:0.9")
-    expected = package.load(halting_run).classify(TEXTS, exit_rule="confidence:0.9")
+    expected = package.load(halting_run).classify(TEXTS, exit="confidence:0.9")
     depths = [float(line.split("\t")[2]) for line in done.stdout.decode().splitlines()]
     assert depths == [one.depth for one in expected]
     assert f"texts left after {sum(depths) / len(depths):.2f} of 3 layers" in done.stderr.decode()

@@ -90,7 +90,7 @@ def classify(
             show_default=False,
         ),
     ] = None,
-    exit_rule: ExitOption = None,
+    exit: ExitOption = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     word_depths: WordDepthsFile = None,
@@ -109,8 +109,8 @@ def classify(
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("classify reads standard input and writes standard output: one of them is closed")
-    if budget is not None and (depth is not None or exit_rule is not None):
-        other = f"--depth {depth}" if depth is not None else f"--exit {exit_rule}"
+    if budget is not None and (depth is not None or exit is not None):
+        other = f"--depth {depth}" if depth is not None else f"--exit {exit}"
         raise UserError(f"{other} and --budget {budget} both choose the depth: give one of the two")
     words = WordOptions(word_depths, special, unseen)
     classifier = load_classifier(model, device, threads, words, depth, engine)
@@ -126,7 +126,7 @@ def classify(
         depth=chosen,
         scale=scale,
         lambda_=lambda_,
-        exit_rule=exit_rule,
+        exit=exit,
         batch_size=together,
     )
     shortest = len(classifier.tokenizer.opening) + 1
@@ -137,7 +137,7 @@ def classify(
         stderr.print(f"{count} the {full:,} subwords that the model reads: what was longer has been cut")
     if written.empty:
         stderr.print(f"{written.empty:,} empty lines have no label and stay empty")
-    if exit_rule is not None and written.texts:
+    if exit is not None and written.texts:
         mean, layers = written.depths / written.texts, classifier.loaded.config.encoder_layers
         stderr.print(f"texts left after {mean:.2f} of {layers} layers on average")
 

@@ -68,7 +68,7 @@ def translate(
     ] = None,
     scale: ScaleOption = None,
     lambda_: Lambda = None,
-    exit_rule: TokenExit = None,
+    exit: TokenExit = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Output the N best hypotheses, as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -129,10 +129,10 @@ def translate(
         scores=nbest > 1,
         scale=scale,
         lambda_=lambda_,
-        exit=exit_rule,
+        exit=exit,
     )
     mean = _write_translations(sys.stdout.buffer, found, nbest)
-    if exit_rule is not None and mean is not None:
+    if exit is not None and mean is not None:
         stderr_console().print(f"tokens left after {mean:.2f} decoder layers on average")
 
 

@@ -265,7 +265,7 @@ def _make_systems(systems: Systems, options: EvaluationOptions) -> list[_Measure
     settings = [setting for system in found for setting in system.plan.settings]
     if options.lambdas and all(setting.lambda_ is None for setting in settings):
         raise UserError("none of these models has depths from reconstruction: leave out lambdas=…")
-    if options.exits and all(setting.exit_rule is None for setting in settings):
+    if options.exits and all(setting.exit is None for setting in settings):
         raise UserError("none of these models was trained at several exits: leave out exits=…")
     return found
 
@@ -304,7 +304,7 @@ def _make_plan(member: Member, options: EvaluationOptions) -> _Plan:
     whole, kind = _full_depth(classifier), ITSELF if table is None else KINDS[table.kind]
     if len(classifier.exits) > 1:
         depth = whole.name if by_word else sub.name
-        settings += [Setting(depth, exit_rule=rule) for rule in dict.fromkeys(options.exits)]
+        settings += [Setting(depth, exit=rule) for rule in dict.fromkeys(options.exits)]
     for one in settings:
         classifier.check(**asdict(one))
     full = None if sub == whole else Setting(whole.name)

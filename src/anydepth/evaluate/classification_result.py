@@ -18,12 +18,12 @@ class Setting:
     depth: str
     scale: float | None = None
     lambda_: float | None = None
-    exit_rule: str | None = None
+    exit: str | None = None
 
     @property
     def name(self) -> str:
-        if self.exit_rule is not None:
-            return f"exit {self.exit_rule}"
+        if self.exit is not None:
+            return f"exit {self.exit}"
         if self.scale is not None:
             return f"scale {self.scale:g}"
         return "as trained" if self.lambda_ is None else f"lambda {self.lambda_:g}"
@@ -114,7 +114,7 @@ class SettingResult:
             "depth": self.setting.depth,
             "scale": self.setting.scale,
             "lambda": self.setting.lambda_,
-            **({} if self.setting.exit_rule is None else {"exit": self.setting.exit_rule}),
+            **({} if self.setting.exit is None else {"exit": self.setting.exit}),
             "accuracy": asdict(self.accuracy),
             "mean_depth": asdict(self.depth),
             "share_computed": asdict(self.share),

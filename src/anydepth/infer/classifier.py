@@ -56,7 +56,7 @@ class ClassifyKeywords(TypedDict, total=False):
     depth: str | Selector | None
     scale: float | None
     lambda_: float | None
-    exit_rule: str | None
+    exit: str | None
     batch_size: int
     progress: Progress | None
 
@@ -169,7 +169,7 @@ class Classifier(TextModel):
         depth: str | Selector | None = None,
         scale: float | None = None,
         lambda_: float | None = None,
-        exit_rule: str | None = None,
+        exit: str | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
     ) -> Classification | list[Classification]:
@@ -181,7 +181,7 @@ class Classifier(TextModel):
                 as "4-0"; a Selector, such as `within_budget` makes. By default that of the menu.
             scale: Where each word has its own depth: all deeper or shallower, such as 2 or 0.5.
             lambda_: The same, for depths from reconstruction: larger is shallower.
-            exit_rule: Let whole texts leave early: "confidence:0.9", at the first exit that is so sure, or
+            exit: Let whole texts leave early: "confidence:0.9", at the first exit that is so sure, or
                 "patience:2", once so many exits in a row agree. For models that were trained at several exits.
             batch_size: Texts classified together.
             progress: Called with the number of texts that have become ready.
@@ -190,11 +190,11 @@ class Classifier(TextModel):
             raise UserError(f"batch_size is {batch_size!r}: use a whole number, at least 1")
         check_progress(progress)
         if not isinstance(depth, Selector):
-            self.check(depth, scale, lambda_, exit_rule)
+            self.check(depth, scale, lambda_, exit)
         sources = self.read([texts] if isinstance(texts, str) else texts)
         found: dict[int, Classification] = {}
         for name, group in _group(depth, sources).items():
-            run = self._run(name, scale, lambda_, exit_rule)
+            run = self._run(name, scale, lambda_, exit)
             for chosen in batches_by_length(group, sources, batch_size):
                 results = self.engine.classify(run.sub, [sources[i] for i in chosen], run.depths)
                 found.update(zip(chosen, map(self._classification, results), strict=True))
@@ -207,10 +207,10 @@ class Classifier(TextModel):
         depth: str | None,
         scale: float | None = None,
         lambda_: float | None = None,
-        exit_rule: str | None = None,
+        exit: str | None = None,
     ) -> str:
         """Refuse what `classify` would refuse, before anyone waits for it; returns the name of the depth."""
-        return self._run(depth, scale, lambda_, exit_rule).sub.name
+        return self._run(depth, scale, lambda_, exit).sub.name
 
     def stream(
         self, lines: Iterable[str], chunk: int = 2048, **options: Unpack[ClassifyKeywords]
@@ -226,11 +226,11 @@ class Classifier(TextModel):
         depth: str | None = None,
         scale: float | None = None,
         lambda_: float | None = None,
-        exit_rule: str | None = None,
+        exit: str | None = None,
     ) -> tuple[Classification, list[WordWithDepth]]:
         """The label of a text, and its words with the depth of each; subwords of one word may differ only where the
         model itself decides, and the deepest then counts."""
-        run = self._run(depth, scale, lambda_, exit_rule)
+        run = self._run(depth, scale, lambda_, exit)
         (source,) = self.read([text])
         (found,) = self.engine.classify(run.sub, [source], run.depths)
         surfaces = self.tokenizer.surfaces(source)
@@ -254,11 +254,11 @@ class Classifier(TextModel):
         limit = self.longest_source
         return [self.as_read(ids[:limit]) for ids in self.tokenizer.encode_many(check_texts(texts))]
 
-    def _run(self, depth: str | None, scale: float | None, lambda_: float | None, exit_rule: str | None) -> _Layers:
-        if exit_rule is not None:
+    def _run(self, depth: str | None, scale: float | None, lambda_: float | None, exit: str | None) -> _Layers:
+        if exit is not None:
             if scale is not None or lambda_ is not None:
                 raise UserError("an early exit is of whole texts: leave out scale and lambda, or the exit")
-            return self._early_exit(depth, exit_rule)
+            return self._early_exit(depth, exit)
         sub = self.subnetwork(depth)
         if not sub.by_word:
             if scale is not None or lambda_ is not None:
@@ -273,9 +273,9 @@ class Classifier(TextModel):
             raise UserError(f"depths cannot be scaled by {factor}: give a number above 0, such as 0.5 or 2")
         return _Layers(sub, ClassifierDepths(halting_scale=factor))
 
-    def _early_exit(self, depth: str | None, exit_rule: str) -> _Layers:
+    def _early_exit(self, depth: str | None, exit: str) -> _Layers:
         """From the exits up to a depth, by default the deepest."""
-        exits, rule = self.exits, ExitRule.parse(exit_rule)
+        exits, rule = self.exits, ExitRule.parse(exit)
         if len(exits) < 2:
             raise UserError(
                 "this model was trained to classify at one depth alone: for early exits train one with the objective "

@@ -67,12 +67,8 @@ def run_batch(model: ServedModel, key: BatchKey, texts: list[str]) -> list[Any]:
     if not isinstance(model, Translator):
         depth, scale, lambda_, exit_rule = key.depth, key.scale, key.lambda_, key.exit_rule
         if key.words:
-            return [
-                model.explain(text, depth=depth, scale=scale, lambda_=lambda_, exit_rule=exit_rule) for text in texts
-            ]
-        found = model.classify(
-            texts, depth=depth, scale=scale, lambda_=lambda_, exit_rule=exit_rule, batch_size=len(texts)
-        )
+            return [model.explain(text, depth=depth, scale=scale, lambda_=lambda_, exit=exit_rule) for text in texts]
+        found = model.classify(texts, depth=depth, scale=scale, lambda_=lambda_, exit=exit_rule, batch_size=len(texts))
         return [(one, None) for one in found]
     translator = model if key.pair is None else model.between(*key.pair)
     nbest = translator.hypotheses(
