@@ -19,6 +19,9 @@ training beside). Arms that two claims share count for the first. Seconds for an
     ckd                     teacher 0.16, student alone 0.08, taught 0.12
     word-depths             static 3.5, all exits 3.5, MI 3.0 (10 updates, from scratch, of MiniLM's size); halting is
                             taken to be alike; and 9 hours for accuracy-and-time
+
+These are of float32. Since 2026-11-20 the first three claims and the last one train in bfloat16, with the same losses:
+in 40 updates of vanilla 6-6 they differ by less than 0.0003, and take 0.71 of the time where the processor has it.
 """
 
 from plan import (
@@ -53,6 +56,7 @@ TIED_BASE = (
     f"data.train={{source: {TATOEBA}/train.fr, target: {TATOEBA}/train.en}}",
     f"data.valid={{source: {TATOEBA}/valid.fr, target: {TATOEBA}/valid.en}}",
     *("model.width=128", "model.ffn=512", "train.optimizer=muon", "train.steps=9600", "train.warmup=600"),
+    "train.precision=bfloat16",
     *("train.valid_every=800", "train.checkpoint_every=200"),
 )
 TATOEBA_TEST = TestSet(f"{TATOEBA}/test.fr", f"{TATOEBA}/test.en")
@@ -150,6 +154,7 @@ FLEXIBLE_BASE = (
     f"data.valid={{source: {MULTI30K}/val.en, target: {MULTI30K}/val.de}}",
     *("model.width=128", "model.ffn=512", "model.encoder_layers=6", "model.decoder_layers=2", "model.dropout=0.3"),
     *("train.optimizer=muon", "train.learning_rate=2.0e-3", "train.steps=8000", "train.warmup=500"),
+    "train.precision=bfloat16",
     *("train.valid_every=500", "train.checkpoint_every=200"),
 )
 MULTI30K_TEST = TestSet(f"{MULTI30K}/test_2016_flickr.en", f"{MULTI30K}/test_2016_flickr.de")
@@ -352,6 +357,7 @@ WORDS_BASE = (
     f"data.train={{labelled: {REVIEWS}/long/train.tsv}}",
     *("data.hold_out=2000", "data.max_tokens=511", "model={max_length: 512}", "train.steps=3000", "train.warmup=300"),
     *("train.batch_tokens=4096", "train.learning_rate=1.0e-4", "train.valid_every=300"),
+    "train.precision=bfloat16",
 )
 WORDS_SYSTEMS = ("static", "all-exits", "mi", "mi-shuffled", "halting")
 FROM_MINILM = ("reviews", "minilm")
