@@ -62,6 +62,23 @@ def test_sweep_measures_the_engine_it_is_given(translator: Translator) -> None:
     assert Translator.load(translator.folder, engine="torch", device="cpu").menu.measured_on["engine"] == "native"
 
 
+def test_sweep_of_tokens_that_leave_early(translator: Translator) -> None:
+    native = on_engine(translator, "native", threads=1)
+    options = RunOptions(repeats=1)
+    result = sweep({"small": native}, SOURCES, REFERENCES, options, depths=["1-1"], exits=["margin:0.5", "margin:inf"])
+    (model,) = result.models
+    assert [one.depth for one in model.depths] == ["1-1"]
+    assert [one.depth for one in model.exits] == ["2-2 margin:0.5", "2-2 margin:inf"]
+    for rule, one in zip(("margin:0.5", None), model.exits, strict=True):
+        assert list(one.outputs) == native.translate(SOURCES, depth="2-2", exit=rule)
+    assert model.exits[1].mean_decoder_layers == 2 > (model.exits[0].mean_decoder_layers or 0) >= 1
+    assert [one["depth"] for one in result.to_json()["models"][0]["exits"]] == [one.depth for one in model.exits]
+    with pytest.raises(UserError, match="is not an early-exit rule"):
+        sweep({"small": native}, SOURCES, REFERENCES, options, exits=["soon"])
+    with pytest.raises(UserError, match="cannot leave early"):
+        sweep({"small": on_engine(translator, "ctranslate2")}, SOURCES, REFERENCES, options, exits=["margin:1"])
+
+
 def test_sweep_of_a_model_file(translator: Translator, tmp_path: Path) -> None:
     file = tmp_path / "small.anydepth"
     file.write_bytes(build_runtime_file(translator))

@@ -29,6 +29,14 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    exits: Annotated[
+        str | None,
+        typer.Option(
+            help="Also measure rules by which tokens leave the decoder early, such as margin:1,margin:2, at the "
+            "default and the deepest depth; see translate --exit.",
+            show_default=False,
+        ),
+    ] = None,
     beam: opt.Beam = 1,
     length_penalty: opt.LengthPenalty = 0.6,
     batch_size: opt.BatchSize = 32,
@@ -59,7 +67,15 @@ def sweep(
     translators = opt.load_families(models, on)
     named = (source.name, reference.name)
     options = RunOptions(beam, length_penalty, batch_size, cut_long, *named, repeats=repeats, samples=samples)
-    result = run_sweep(translators, sources, references, options, depths=opt.split_names(depths), force=force)
+    result = run_sweep(
+        translators,
+        sources,
+        references,
+        options,
+        depths=opt.split_names(depths),
+        force=force,
+        exits=opt.split_names(exits) or (),
+    )
     report = sweep_report(result)
     to_terminal(report, opt.results())
     for label, members in translators.items() if record else ():

@@ -234,14 +234,21 @@ def _leaves_too_few(other_load: float | None, threads: int) -> bool:
 
 @dataclass
 class DepthRun:
-    """One depth of one model, and what its passes over the test set have given so far."""
+    """One depth of one model, with an exit rule of its tokens or without, and what its passes over the test set have
+    given so far."""
 
     label: str
     translator: Translator
     entry: MenuEntry
+    exit: str | None = None
     seconds: list[float] = field(default_factory=list)
     outputs: tuple[str, ...] = ()
     output_tokens: int = 0
+    decoder_layers: float = 0.0  # the mean over the tokens
+
+    @property
+    def name(self) -> str:
+        return self.entry.name if self.exit is None else f"{self.entry.name} {self.exit}"
 
     @property
     def layers(self) -> tuple[int, int]:
@@ -300,6 +307,22 @@ def make_runs(families: Families, depths: Sequence[str] | None = None) -> list[D
         runs += [_run(label, families[label], menu[name].name) for name in [*refused, *names]]
     if not runs:
         raise UserError("there are no depths to measure: name at least one, or none to measure them all")
+    return runs
+
+
+def make_exit_runs(families: Families, rules: Sequence[str]) -> list[DepthRun]:
+    """Each rule at the default and at the deepest depth of each model, where tokens may leave the decoder early."""
+    runs = []
+    for label, members in families.items():
+        for member in members:
+            menu, can = member.menu, member.engine.why_no_exits is None
+            depths = dict.fromkeys(one.name for one in (menu.default, menu.deepest) if menu.exits(one.subnetwork))
+            runs += [DepthRun(label, member, menu[depth], rule) for depth in depths for rule in rules if can]
+    if rules and not runs:
+        raise UserError(
+            "tokens of these models cannot leave early on this engine: leave out exits=…, or give a tied-multi model "
+            "of several decoder depths on the native engine"
+        )
     return runs
 
 

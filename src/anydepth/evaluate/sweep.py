@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+from anydepth.engines.base import TOKEN_EXITS, ExitRule
 from anydepth.engines.native import NativeEngine
 from anydepth.engines.packed import weights_size
 from anydepth.evaluate.depth_comparison import Comparison, compare
@@ -22,6 +23,7 @@ from anydepth.evaluate.experiment import (
     busy_cores,
     check_paired,
     doubt_of_times,
+    make_exit_runs,
     make_families,
     make_runs,
     measured_alike,
@@ -54,6 +56,7 @@ class DepthResult:
     parameters: int | None
     bytes: int | None
     outputs: tuple[str, ...]
+    mean_decoder_layers: float | None = None  # of tokens that may leave early
 
     @property
     def bleu(self) -> float:
@@ -86,7 +89,8 @@ class DepthResult:
     def to_json(self) -> dict[str, Any]:
         where = ("depth", "encoder_layers", "decoder_layers")
         times = ("seconds", "seconds_of_passes", "spread", *SPEED, "output_tokens")
-        return self.figures(*where, *QUALITY, "reference_repetition_rate", *times, *SIZE)
+        found = self.figures(*where, *QUALITY, "reference_repetition_rate", *times, *SIZE)
+        return found | _known(self.figures("mean_decoder_layers"))
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,12 @@ class Means:
 
 @dataclass(frozen=True)
 class ModelSweep:
-    """All measured depths of the model called `label`, in the order of its menu. The menu may have holes."""
+    """All measured depths of the model called `label`, in the order of its menu. The menu may have holes. `exits` are
+    depths whose tokens left early, by their name and rule."""
 
     label: str
     depths: tuple[DepthResult, ...]
+    exits: tuple[DepthResult, ...] = ()
 
     @property
     def cells(self) -> dict[tuple[int, int], DepthResult]:
@@ -155,6 +161,7 @@ class ModelSweep:
         return {
             "label": self.label,
             "depths": [one.to_json() for one in self.depths],
+            **({"exits": [one.to_json() for one in self.exits]} if self.exits else {}),
             "pareto_front": self.front_depths,
             "means": asdict(self.means),
             "means_of_encoder_depths": {str(n): asdict(means) for n, means in self.means_by_encoder.items()},
@@ -182,7 +189,7 @@ class SweepResult:
     @property
     def doubt(self) -> str | None:
         """Why the times cannot be believed, in a sentence; None if they can."""
-        spreads = [one.spread for model in self.models for one in model.depths]
+        spreads = [one.spread for model in self.models for one in (*model.depths, *model.exits)]
         unsteady = [spread for spread in spreads if spread > DOUBTFUL_SPREAD]
         reasons = []
         if self.conditions.is_machine_busy:
@@ -213,22 +220,27 @@ def sweep(
     *,
     depths: Sequence[str] | None = None,
     force: str | None = None,
+    exits: Sequence[str] = (),
 ) -> SweepResult:
     """Measure every depth of every model, or `depths` alone; with several models, each where it has them.
 
     Each translator runs on its own engine, whose outputs are scored and whose time is taken. Several translators under
     one label are a family, such as a model trained for each depth: their depths together count as one model's. `force`
-    names a strategy of depth/assignment.py whose depths replace those of the menus. A pass goes round all depths before
+    names a strategy of depth/assignment.py whose depths replace those of the menus. `exits` are rules by which tokens
+    leave the decoder early, measured besides at the default and the deepest depth. A pass goes round all depths before
     the next one starts, so that a slow minute of the machine spreads over all of them.
     """
     options = options or RunOptions()
     families = make_families(translators, force)
     check_paired(sources, references)
-    runs = make_runs(families, depths)
+    for rule in exits:
+        ExitRule.parse(rule, TOKEN_EXITS)
+    runs = [*make_runs(families, depths), *make_exit_runs(families, list(dict.fromkeys(exits)))]
     conditions = Conditions.here(families, len(sources), options, force)
     conditions = replace(conditions, other_load=_time(runs, sources, options))
     models = tuple(
-        ModelSweep(label, tuple(_score(run, references) for run in runs if run.label == label)) for label in families
+        ModelSweep(label, *(_scored(runs, label, references, exits=early) for early in (False, True)))
+        for label in families
     )
     comparison = compare(models, references, samples=options.samples) if len(models) > 1 else None
     return SweepResult(models, tuple(sources), tuple(references), conditions, comparison)
@@ -267,24 +279,38 @@ def _known(figures: dict[str, Any]) -> dict[str, Any]:
 def _time(runs: Sequence[DepthRun], sources: Sequence[str], options: RunOptions) -> float | None:
     """Fill in outputs and seconds; say how many cores others kept busy meanwhile."""
     for run in runs:
-        run.translator.hypotheses(sources[:WARM_UP_SENTENCES], depth=run.entry.name, **options.search)
+        run.translator.hypotheses(sources[:WARM_UP_SENTENCES], depth=run.entry.name, exit=run.exit, **options.search)
     load = OtherLoad()
     with progress_bar(f"sweep of {len(runs)} depths", options.repeats * len(runs) * len(sources)) as advance:
         for _ in range(options.repeats):
             for run in runs:
+                how: Any = {"depth": run.entry.name, "exit": run.exit, "progress": advance, **options.search}
                 start = time.perf_counter()
-                found = run.translator.hypotheses(sources, depth=run.entry.name, progress=advance, **options.search)
+                found = run.translator.hypotheses(sources, **how)
                 run.seconds.append(time.perf_counter() - start)
                 run.outputs = tuple(best.text for best, *_ in found)
                 run.output_tokens = sum(len(best.tokens) for best, *_ in found)
+                layers = sum(best.decoder_layers * len(best.tokens) for best, *_ in found)
+                run.decoder_layers = layers / max(1, run.output_tokens)
     return load.cores()
 
 
-def _score(run: DepthRun, references: Sequence[str]) -> DepthResult:
-    depth, quality = run.entry.name, score(run.outputs, references)
-    parameters, size = run.translator.parameters(depth), _weights_size(run)
-    return DepthResult(
-        depth, *run.layers, quality, tuple(run.seconds), run.output_tokens, parameters, size, run.outputs
+def _scored(runs: Sequence[DepthRun], label: str, references: Sequence[str], *, exits: bool) -> tuple[DepthResult, ...]:
+    """Those of one model, at fixed depths or with exit rules."""
+    return tuple(
+        DepthResult(
+            run.name,
+            *run.layers,
+            score(run.outputs, references),
+            tuple(run.seconds),
+            run.output_tokens,
+            run.translator.parameters(run.entry.name),
+            _weights_size(run),
+            run.outputs,
+            run.decoder_layers if exits else None,
+        )
+        for run in runs
+        if run.label == label and (run.exit is not None) == exits
     )
 
 

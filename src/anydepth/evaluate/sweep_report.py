@@ -135,6 +135,10 @@ def _numbers(model: ModelSweep, several: bool) -> rp.Details:
     note = f"{FRONT_MARK} {ON_FRONT}."
     table = rp.tabulate(columns, model.depths, model.label, note, strong=lambda one: one.depth in front, foot=[foot])
     sections: list[rp.Section] = [table]
+    if model.exits:
+        layers = rp.Column("mean m", lambda one: one.mean_decoder_layers, ".2f", "decoder layers of a token on average")
+        early = [COLUMNS[0], layers, *COLUMNS[1:]]
+        sections.append(rp.tabulate(early, model.exits, f"{model.label}: tokens leave early"))
     if min(len(model.means_by_encoder), len(model.means_by_decoder)) > 1:  # else it says the same again
         points = [(one.encoder_layers, one.decoder_layers, one.bleu) for one in model.depths]
         sections += [
@@ -361,6 +365,13 @@ def _quality_time(models: Sequence[ModelSweep]) -> rp.Figure:
         tips = [f"{model.label} {one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.1f} ms" for one in model.depths]
         others = {**look, "linestyle": "", "markersize": 5, "alpha": 0.35, "mew": 0}
         series.append(Series(x, y, others, "" if len(models) > 1 else "other depths", tips))
+        if model.exits:
+            early_x, early_y = [_milliseconds(one) for one in model.exits], [one.bleu for one in model.exits]
+            crosses = {**look, "linestyle": "", "marker": "x", "markersize": 6, "mew": 1.6}
+            tips = [f"{one.depth}: {one.bleu:.2f} BLEU, {_milliseconds(one):.2f} ms" for one in model.exits]
+            named = f"{model.label}: tokens leave early" if len(models) > 1 else "tokens leave early"
+            series.append(Series(early_x, early_y, crosses, named, tips))
+            points += zip(early_x, early_y, strict=True)
         for one, place in zip(model.depths, zip(x, y, strict=True), strict=True):
             names.append(PointName(one.depth, *place, look["color"], minor=one not in front))
         points += zip(x, y, strict=True)
