@@ -203,7 +203,7 @@ class PairEncoder:
 
     def targets(self, texts: list[str]) -> list[list[int]]:
         if not self.labels:
-            return self.tokenizer.encode_many(texts)
+            return self.tokenizer.encode_targets(texts)
         numbers = {label: [number] for number, label in enumerate(self.labels)}
         unknown = next((text for text in texts if text not in numbers), None)
         if unknown is not None:

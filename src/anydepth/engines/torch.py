@@ -167,7 +167,8 @@ def search_each(
         exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _group_by_decoder(subs):
             joined = _stacked([exits[sub] for sub in group])
-            decoding = Decoding(model, group[0], joined, max(limits), options)
+            longest = max(limits) + (options.first is not None)
+            decoding = Decoding(model, group[0], joined, longest, options)
             rows = run_search(decoding, limits * len(group), options)
             for position, sub in enumerate(group):
                 found[sub] = rows[position * len(sources) : (position + 1) * len(sources)]

@@ -162,8 +162,8 @@ def read_pretrained(name: Path | str) -> Pretrained:
     """Read an encoder from a folder (no network needed) or from the hub."""
     local = Path(name).exists()
     if not local:
-        _check_hub(str(name))
-    with _quiet_transformers() as transformers:
+        check_hub(str(name))
+    with quiet_transformers() as transformers:
         settings = _read_settings(transformers, str(name), local)
         theirs = _read_weights(transformers, str(name), local, settings)
         tokenizer_json = _read_tokenizer(transformers, str(name), local)
@@ -171,7 +171,7 @@ def read_pretrained(name: Path | str) -> Pretrained:
     return Pretrained(make_config(str(name), settings, tensors), tensors, tokenizer_json, len(tensors[EMBEDDING]))
 
 
-def _check_hub(name: str) -> None:
+def check_hub(name: str) -> None:
     """A mistyped folder looks like a hub name: ask once, before the libraries retry for a long time."""
     from huggingface_hub import HfApi, try_to_load_from_cache
 
@@ -188,7 +188,7 @@ def _not_there(name: str) -> str:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[Any]:
+def quiet_transformers() -> Iterator[Any]:
     """Import transformers, without its progress bars and warnings."""
     try:
         import huggingface_hub
