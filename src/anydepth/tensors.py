@@ -34,7 +34,11 @@ TENSOR_TYPES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # as safetensors calls
 
 
 def stream_tensors(
-    path: Path, kind: str, shapes: "dict[str, tuple[int, ...]]", parts: "Callable[[str], Iterable[Tensor]]"
+    path: Path,
+    kind: str,
+    shapes: "dict[str, tuple[int, ...]]",
+    parts: "Callable[[str], Iterable[Tensor]]",
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Write a file of safetensors tensor by tensor, each in parts along its first dimension, all of one type.
 
@@ -42,7 +46,8 @@ def stream_tensors(
     """
     import torch
 
-    header, end = dict[str, object](), 0
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
     for name, shape in shapes.items():
         size = math.prod(shape) * TENSOR_TYPES[kind]
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [end, end + size]}

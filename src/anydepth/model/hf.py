@@ -19,6 +19,7 @@ from torch import Tensor
 from anydepth.config import ModelConfig
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
+from anydepth.model.hf_translation import FAMILIES as TRANSLATION
 
 TOKENIZER_FILE = "tokenizer.json"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -226,6 +227,12 @@ def _read_settings(transformers: Any, name: str, local: bool) -> Any:
     if not local:
         complaint = _not_there(name)
     kind = _attempt(lambda: transformers.PretrainedConfig.get_config_dict(name, **options)[0]["model_type"], complaint)
+    if kind in TRANSLATION:
+        raise UserError(
+            f"{name} is a translation model: make a model folder of it first, `anydepth import {name} --out …`"
+        )
+    if kind == "mpnet":
+        raise UserError(f"{name} is a model of type mpnet, which has relative positions: {SUPPORTED}")
     if kind not in FAMILIES:
         raise UserError(f"{name} is a model of type {kind}: {SUPPORTED}")
     settings = _attempt(lambda: transformers.AutoConfig.from_pretrained(name, **options), complaint)

@@ -44,6 +44,12 @@ class StartModel:
                 digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
             return cls(config, tensors, tokenizer, digest.hexdigest())
         found = artifact.load_model(path)
+        others = [pair for pair in found.pairs if pair.target_tag or pair.tag not in (None, f"<2{pair.target}>")]
+        if others:
+            raise UserError(
+                f"texts of {path} have tokens of languages ({others[0].tag}), which training cannot put there yet: "
+                "start from a model of one pair, such as one of OPUS-MT"
+            )
         return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, found.labels)
 
     def copy_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
