@@ -59,6 +59,9 @@ def randomise(model: Any, seed: int = 1) -> Any:
 
 def save(model: Any, folder: Path, pickled: bool = False, **options: Any) -> None:
     """`pickled`: as older models are on the hub."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder, **options)
     if pickled:
         (folder / "model.safetensors").unlink()

@@ -48,7 +48,7 @@ def _sizes_for(path, folder):
     if "init_from" in yaml.safe_load(path.read_text("utf-8")):
         make_marian(folder / "theirs")
         import_model(str(folder / "theirs"), folder / "opus", ["fr-en"])
-        return [f"init_from={folder / 'opus'}", "train.valid_depths=[3-2,1-1]"]
+        return [f"init_from={folder / 'opus'}", "train.valid_depths=[3-2,1-1]", "data.max_tokens=40"]
     vocabulary = ["data.vocabulary=380", "data.required_characters=''"] if path.stem == "pt-en" else []
     return ["data.vocabulary=290", *vocabulary, "model.width=64", "model.ffn=128"]  # else it takes a minute
 

@@ -54,6 +54,7 @@ data:
   target_language: en
   train: {{source: {source}, target: {target}}}
   valid: {{source: {source}, target: {target}}}
+  max_tokens: 40
 objective: {objective}
 train: {{steps: 30, batch_tokens: 300, rate: 2.0e-3, warmup: 2, valid_sentences: 10, valid_every: 30, threads: 1}}
 """
