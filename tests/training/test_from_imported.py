@@ -3,11 +3,12 @@
 import pytest
 import torch
 from conftest import assert_one_line, write_corpus
-from made_translators import make_m2m100, make_marian
+from made_translators import make_m2m100, make_marian, make_mbart
 
 from anydepth import Translator
 from anydepth.artifact.model import load_model
 from anydepth.data import Batch
+from anydepth.data.shards import PairStore
 from anydepth.export.importing import import_model
 from anydepth.objectives.cross_entropy import cross_entropy
 
@@ -87,8 +88,32 @@ def test_a_translation_model_has_to_be_imported_first(opus, tmp_path, here):
     assert_one_line(here("train", path, "--out", tmp_path / "run"), "anydepth import")
 
 
-def test_tokens_of_languages_cannot_be_trained_with_yet(tmp_path, here):
+def test_a_model_of_several_languages_is_trained_with_their_tokens(tmp_path, here):
     make_m2m100(tmp_path / "theirs", nllb=True)
-    import_model(str(tmp_path / "theirs"), tmp_path / "nllb", ["fra_Latn-eng_Latn"])
+    import_model(str(tmp_path / "theirs"), tmp_path / "nllb", ["fra_Latn-eng_Latn", "eng_Latn-por_Latn"])
     path = recipe(tmp_path, tmp_path / "nllb")
-    assert_one_line(here("train", path, "--out", tmp_path / "run"), "tokens of languages")
+    assert_one_line(here("train", path, "--out", tmp_path / "run"), "not fr-en")
+    languages = ["--set", "data.source_language=fra_Latn", "--set", "data.target_language=eng_Latn"]
+    done = here("train", path, "--out", tmp_path / "run", *languages)
+    assert done.returncode == 0, done.stderr
+    done = here("train", path, "--out", tmp_path / "run", *languages)  # which has finished: nothing is refused
+    assert done.returncode == 0, done.stderr
+    trained = Translator.load(tmp_path / "run", engine="torch")
+    (pair,) = trained.pairs
+    assert (pair.tag, pair.target_tag) == ("fra_Latn", "eng_Latn")
+    assert trained.loaded.first_output == trained.tokenizer.symbol_id("eng_Latn")
+    prepared = PairStore(tmp_path / "run" / "data", "train")
+    source, target = prepared.pair(0)
+    assert source[0] == trained.tokenizer.symbol_id("fra_Latn")
+    assert target[0] == trained.loaded.first_output
+    begun = Translator.load(tmp_path / "nllb", engine="torch").between("fra_Latn", "eng_Latn")
+    text = ["le chat dort."]
+    assert trained.translate(text, depth="3-2", max_length=9) != begun.translate(text, max_length=9)
+    assert len(trained.translate(text, depth="1-1", max_length=9)) == 1
+
+
+def test_tokens_at_the_end_of_sources_are_refused(tmp_path, here):
+    make_mbart(tmp_path / "theirs", old=True)
+    import_model(str(tmp_path / "theirs"), tmp_path / "mbart", ["fr_XX-ro_RO"])
+    path = recipe(tmp_path, tmp_path / "mbart")
+    assert_one_line(here("train", path, "--out", tmp_path / "run"), "at the end")
