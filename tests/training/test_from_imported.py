@@ -57,7 +57,8 @@ data:
   valid: {{source: {source}, target: {target}}}
   max_tokens: 40
 objective: {objective}
-train: {{steps: 30, batch_tokens: 300, rate: 2.0e-3, warmup: 2, valid_sentences: 10, valid_every: 30, threads: 1}}
+train: {{steps: 30, batch_tokens: 300, learning_rate: 2.0e-3, warmup: 2, valid_sentences: 10, valid_every: 30,
+  threads: 1}}
 """
     (folder / "recipe.yaml").write_text(text, "utf-8")
     return folder / "recipe.yaml"

@@ -207,7 +207,7 @@ class Decoding:
     def step(self, tokens_r: Tensor) -> Tensor:
         exits, layers = None, len(self.sub.decoder)
         if self.options.exit_rule is not None:
-            may_end = self.cache.length >= self.options.min_length
+            may_end = self.cache.length - (self.options.first is not None) >= self.options.min_length
             exits = _StepExits(self.model, self.options.exit_rule, layers, len(tokens_r), may_end)
         states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache, exits=exits)
         if exits is not None:

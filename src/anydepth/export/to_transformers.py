@@ -224,6 +224,7 @@ class TransformersEngine:
     """Our search over the logits of an exported model, to compare its tokens with those of its source."""
 
     name, compute_type = "transformers", "float32"
+    why_no_exits: str | None = "a model of transformers has one depth"
 
     def __init__(self, folder: Path, ids: Sequence[int]) -> None:
         with quiet_transformers() as transformers:
@@ -267,6 +268,7 @@ class _TheirSteps:
         encoded = self._model.get_encoder()(input_ids=self._ids[own_bs], attention_mask=self._mask_bs)
         self._memory = encoded.last_hidden_state
         self._target_rt = torch.empty(len(sources), 0, dtype=torch.long)
+        self.ran: list[int] = []
 
     def step(self, tokens_r: Tensor) -> Tensor:
         beams = len(tokens_r) // len(self._memory)
@@ -277,6 +279,7 @@ class _TheirSteps:
             attention_mask=self._mask_bs.repeat_interleave(beams, 0),
             decoder_input_ids=self._target_rt,
         ).logits[:, -1]
+        self.ran = [self._model.config.decoder_layers] * len(tokens_r)
         found: Tensor = never(logits[:, self._ids].clone())
         return found
 
