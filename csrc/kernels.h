@@ -109,6 +109,7 @@ struct QuantizedRows {
   int8_t* tiles = nullptr;  // for UNPACKED_BLOCKS of int4 weights
 };
 
+enum class Curve { gelu, gelu_tanh, swish };  // x times Phi(x), that by a tanh, or the logistic function of x
 enum class Epilogue { store, relu, add };  // after a product p: out = p, out = max(p, 0), or out += alpha * p
 
 struct GemmOutput {
@@ -156,7 +157,7 @@ struct Kernels {
   void (*attend_cached)(const float* query, const Half* const* key_value, const AttentionShape& shape, int first,
                         int last, float* scores, float* out);
   float (*dot)(const float* a, const float* b, int n);
-  void (*gelu)(float* x, int n, bool by_tanh);  // in place; n is padded
+  void (*gelu)(float* x, int n, Curve curve);  // in place; n is padded
   float (*log_sum_exp)(const float* x, int n);
   float (*minimum)(const float* x, int n);
   int (*argmax)(const float* x, int n);

@@ -76,13 +76,17 @@ static inline V::F exponential(V::F x) {
   return V::mul(y, V::pow2(n));
 }
 
-// x Phi(x). Phi by an approximation of erf that is within 1.5e-7 (Abramowitz and Stegun 7.1.26), or by a tanh.
-static void gelu(float* x, int n, bool by_tanh) {
+// x Phi(x). Phi by an approximation of erf that is within 1.5e-7 (Abramowitz and Stegun 7.1.26), or by a tanh; or the
+// logistic function in its place.
+static void gelu(float* x, int n, Curve curve) {
   const V::F one = V::set(1.0f), half = V::set(0.5f);
   for (int i = 0; i < n; i += V::W) {  // n is padded
     const V::F value = V::load(x + i), size = V::abs(value);
     V::F outer;  // 1 - Phi(|x|)
-    if (by_tanh) {
+    if (curve == Curve::swish) {
+      const V::F decay = exponential(V::sub(V::zero(), size));
+      outer = V::div(decay, V::add(one, decay));
+    } else if (curve == Curve::gelu_tanh) {
       const V::F cubic = V::mul(size, V::fma(V::mul(size, size), V::set(0.044715f), one));
       const V::F decay =
           exponential(V::mul(cubic, V::set(-1.5957691216f)));  // e^(-2u), and tanh(u) = (1 - it) / (1 + it)

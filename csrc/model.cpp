@@ -173,7 +173,9 @@ void Model::configure(Header header) {
     sinusoids_ = std::make_unique<Sinusoids>(positions, width);
   }
   norm = choice<NormPosition>(core.at("norm"), {"layer", "post", "none"});
-  activation = choice<Activation>(core.at("activation"), {"relu", "gelu", "gelu-tanh"});
+  norms_embeddings_ = norm == NormPosition::post;
+  if (const Json* norms = core.find("embedding_norm")) norms_embeddings_ = norms->boolean();
+  activation = choice<Activation>(core.at("activation"), {"relu", "gelu", "gelu-tanh", "swish"});
   residual_ = choice<Residual>(core.at("residual"), {"plain", "rezero", "dlcl"});
   epsilon = static_cast<float>(core.at("norm_epsilon").number());
   if (!(epsilon > 0.0f && epsilon < 1e30f)) throw Error("the norms' epsilon is not positive");
@@ -247,7 +249,7 @@ void Model::attach_embeddings(SectionReader& from) {
   if (!(shared_target_ && tied_output_)) source = read_table(from);
   target = shared_target_ ? source : tied_output_ ? EmbeddingTable() : read_table(from);
   if (!sinusoids_) position_embeddings_ = from.floats(checked_mul(positions, padded(width)));
-  if (norm == NormPosition::post) embedding_norm = read_norm(from);
+  if (norms_embeddings_) embedding_norm = read_norm(from);
   attach_stack(encoder, from);
   if (classes == 0) attach_stack(decoder, from);
   from.end();

@@ -14,7 +14,7 @@
 namespace anydepth {
 
 enum class NormPosition : int32_t { pre, post, none };
-enum class Activation : int32_t { relu, gelu, gelu_tanh };
+enum class Activation : int32_t { relu, gelu, gelu_tanh, swish };
 
 struct Norm {
   const float* weight = nullptr;  // null: no norm
@@ -149,7 +149,7 @@ struct Model {
 
   Header header_;
   Json about_;
-  bool shared_target_ = true, tied_output_ = true, halting_ = false, int4_ = false;
+  bool shared_target_ = true, tied_output_ = true, halting_ = false, int4_ = false, norms_embeddings_ = false;
   const float* position_embeddings_ = nullptr;  // [positions, padded(width)], unless they are computed
   std::unique_ptr<const Sinusoids> sinusoids_;
   enum class Residual { plain, rezero, dense } residual_ = Residual::plain;

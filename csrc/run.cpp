@@ -156,6 +156,9 @@ void Runner::feed_forward(const Layer& l, Rows x, float weight) {
   const int most = HIDDEN_ROWS * (team_ == nullptr ? 1 : team_->size());
   float* hidden = hidden_.get(std::min(x.count, most), wide);
   const bool relu = model_.activation == Activation::relu;
+  const Curve curve = model_.activation == Activation::gelu    ? Curve::gelu
+                      : model_.activation == Activation::swish ? Curve::swish
+                                                               : Curve::gelu_tanh;
   for (int from = 0; from < x.count; from += most) {
     const Rows some{x.x + from * width_, std::min(most, x.count - from)};
     project(l.up, layer_norm(pre_norm(l.ffn_norm), some.x, some.count), width_, some.count,
@@ -163,7 +166,7 @@ void Runner::feed_forward(const Layer& l, Rows x, float weight) {
     if (!relu)
       share(some.count, some.count * wide * 8, [&](int, int row, int last) {
         for (; row < last; ++row)
-          kernels_.gelu(hidden + row * wide, static_cast<int>(wide), model_.activation == Activation::gelu_tanh);
+          kernels_.gelu(hidden + row * wide, static_cast<int>(wide), curve);
       });
     add_projection(l.down, hidden, wide, some, weight, post_norm(l.ffn_norm));
   }

@@ -10,12 +10,14 @@ import pytest
 import yaml
 from conftest import assert_one_line, write_corpus
 from jsonschema import Draft202012Validator
+from made_translators import make_marian
 
 import anydepth
 from anydepth.config import keys_as_markdown, keys_as_schema
 from anydepth.config.reading import read_recipe
 from anydepth.data.words import split_words
 from anydepth.errors import UserError
+from anydepth.export.importing import import_model
 from anydepth.training.run import train
 from anydepth.word_depths.reconstruction import Averager, Occurrences
 
@@ -39,6 +41,16 @@ def settings_for(path, folder, teacher):
     corpus = json.dumps({"text": str(source)} if "text" in recipe["data"]["train"] else files)
     taught = [f"teacher.model={teacher}", "data.max_tokens=40"] if "teacher" in recipe else []
     return [f"data.train={corpus}", f"data.valid={corpus}", *taught]
+
+
+def _sizes_for(path, folder):
+    """A small model, or for a recipe that starts from an imported one, such a model."""
+    if "init_from" in yaml.safe_load(path.read_text("utf-8")):
+        make_marian(folder / "theirs")
+        import_model(str(folder / "theirs"), folder / "opus", ["fr-en"])
+        return [f"init_from={folder / 'opus'}", "train.valid_depths=[3-2,1-1]", "data.max_tokens=40"]
+    vocabulary = ["data.vocabulary=380", "data.required_characters=''"] if path.stem == "pt-en" else []
+    return ["data.vocabulary=290", *vocabulary, "model.width=64", "model.ffn=128"]  # else it takes a minute
 
 
 def _labelled(recipe, folder, source):
@@ -71,10 +83,7 @@ def test_a_shipped_recipe_runs_two_steps(path, tmp_path, toy_run):
         path,
         [
             *settings_for(path, tmp_path, toy_run),
-            "data.vocabulary=290",
-            *(["data.vocabulary=380", "data.required_characters=''"] if path.stem == "pt-en" else []),
-            "model.width=64",  # else it takes a minute
-            "model.ffn=128",
+            *_sizes_for(path, tmp_path),
             "train.steps=2",
             "train.batch_tokens=60",
             "train.valid_sentences=2",

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from anydepth.model import Transformer
 
-FORMAT = 3  # the newest that is read; a folder has the oldest that can say what it holds
-# keys of the model that came later, in formats 1 (where they may be left out), 2 and 3
+FORMAT = 4  # the newest that is read; a folder has the oldest that can say what it holds
+# keys of the model that came later, in formats 1 (where they may be left out), 2, 3 and 4
 SHARING, LAYER_OPTIONS = ("encoder_shared", "decoder_shared"), ("norm", "residual", "init")
 ENCODER_OPTIONS = (
     "norm_epsilon", "activation", "attention_dropout", "positions", "token_types", "head", "halting",
     "halting_confidence",
 )  # fmt: skip
+TRANSLATION_OPTIONS = ("scale_embeddings", "embedding_norm", "target_positions", "output_bias")
 WEIGHTS, WORD_DEPTHS, TOKENIZERS = "model.safetensors", "word-depths.json", ("tokenizer.model", "tokenizer.json")
 FILES = (WEIGHTS, WORD_DEPTHS, *TOKENIZERS)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -35,11 +36,16 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """The tag is a symbol before every source, by which a model of several target languages knows the one wanted."""
+    """The tag is a symbol before every source, by which a model of several target languages knows the one wanted.
+
+    Models of others may have it after the end of every source, and begin every output with a tag of the target.
+    """
 
     source: str
     target: str
     tag: str | None = None
+    target_tag: str | None = None
+    tag_last: bool = False
 
     @property
     def name(self) -> str:
@@ -93,6 +99,10 @@ class FolderConfig(BaseModel):
 
 def choose_format(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or_label: bool) -> int:
     """Earlier versions are to call a folder newer, not damaged, whose keys they do not know."""
+    later = config.activation == "swish" or config.positions == "fairseq"
+    later = later or any(pair.target_tag or pair.tag_last for pair in pairs)
+    if later or not all(_has_default(config, key) for key in TRANSLATION_OPTIONS):
+        return 4
     if by_word_or_label or config.norm == "post" or not all(_has_default(config, key) for key in ENCODER_OPTIONS):
         return 3
     plain = config.decoder_layers > 0 and all(_has_default(config, key) for key in LAYER_OPTIONS)
@@ -101,7 +111,7 @@ def choose_format(config: ModelConfig, pairs: Sequence[LanguagePair], by_word_or
 
 def without_defaults(config: ModelConfig) -> dict[str, Any]:
     """Where a later key has its default nothing is said of it: earlier versions do not know it, and can read that."""
-    later = (*SHARING, *LAYER_OPTIONS, *ENCODER_OPTIONS)
+    later = (*SHARING, *LAYER_OPTIONS, *ENCODER_OPTIONS, *TRANSLATION_OPTIONS)
     return config.model_dump(exclude={key for key in later if _has_default(config, key)})
 
 
@@ -220,8 +230,12 @@ def parameter_shapes(config: ModelConfig, vocabulary: int, classes: int) -> dict
         add("positions", config.max_length, width, bias=False)
     if config.token_types:
         add("types", config.token_types, width, bias=False)
-    if config.norm == "post":
+    if config.norms_embeddings:
         add("embedding_norm", width)
+    if config.target_positions:
+        add("target_positions", config.max_length, width, bias=False)
+        if config.norms_embeddings:
+            add("target_embedding_norm", width)
     if config.head == "transform" and not classes:
         add("transform.dense", width, width)
         add("transform.norm", width)
@@ -229,8 +243,11 @@ def parameter_shapes(config: ModelConfig, vocabulary: int, classes: int) -> dict
         add("halting", config.encoder_layers, width)
     if classes:
         add("output", classes, 2 * width + 1, bias=False)
-    elif config.share_embeddings == "none":
-        add("output", vocabulary, width, bias=False)
+    else:
+        if config.share_embeddings == "none":
+            add("output", vocabulary, width, bias=False)
+        if config.output_bias:
+            shapes["output.bias"] = (vocabulary,)
     return shapes
 
 
@@ -262,5 +279,6 @@ def check_pairs(config: FolderConfig, menu: DepthMenu, tokenizer: Tokenizer) -> 
     needed = config.model.decoder_layers > 0 and len({pair.target for pair in pairs}) > 1
     for pair in pairs:
         menu.of_pair(pair.name)
-        if (needed and pair.tag is None) or (pair.tag is not None and tokenizer.symbol_id(pair.tag) is None):
+        tags = [tag for tag in (pair.tag, pair.target_tag) if tag is not None]
+        if (needed and not tags) or any(tokenizer.symbol_id(tag) is None for tag in tags):
             raise ValueError(f"the tokenizer has no tag for {pair.name}")

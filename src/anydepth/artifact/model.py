@@ -76,6 +76,12 @@ class LoadedModel:
             object.__setattr__(self, "pairs", (LanguagePair(*self.languages, self.tag),))
 
     @property
+    def first_output(self) -> int | None:
+        """What every output begins with: the tag of the target language, in models of others."""
+        tag = self.pairs[0].target_tag if len(self.pairs) == 1 else None
+        return None if tag is None else self._symbol(tag)
+
+    @property
     def model(self) -> "Transformer":
         """In PyTorch."""
         return self.weights.model if isinstance(self.weights, StoredWeights | FileWeights) else self.weights
@@ -116,12 +122,18 @@ class LoadedModel:
     def as_read(self, ids: Sequence[int]) -> list[int]:
         """The subwords of a text as the encoder reads them. An empty text has no tag: it needs no search."""
         opening = list(self.tokenizer.opening)
-        if self.tag is not None and ids:
-            tag = self.tokenizer.symbol_id(self.tag)
-            if tag is None:
-                raise UserError(f"the tokenizer does not know {self.tag}: take the one that the model was trained with")
-            opening.append(tag)
-        return [*opening, *ids, Tokenizer.EOS]
+        if self.tag is None or not ids:
+            return [*opening, *ids, Tokenizer.EOS]
+        tag = self._symbol(self.tag)
+        if len(self.pairs) == 1 and self.pairs[0].tag_last:
+            return [*opening, *ids, Tokenizer.EOS, tag]
+        return [*opening, tag, *ids, Tokenizer.EOS]
+
+    def _symbol(self, tag: str) -> int:
+        found = self.tokenizer.symbol_id(tag)
+        if found is None:
+            raise UserError(f"the tokenizer does not know {tag}: take the one that the model was trained with")
+        return found
 
     @cached_property
     def fingerprint(self) -> str:
@@ -231,7 +243,7 @@ def ambiguous_pair(pairs: Sequence[LanguagePair]) -> UserError:
 
 
 def _have_tags(pairs: Sequence[LanguagePair]) -> bool:
-    return len({pair.tag for pair in pairs}) > 1
+    return len({(pair.tag, pair.target_tag) for pair in pairs}) > 1
 
 
 def _names(pairs: Sequence[LanguagePair]) -> str:

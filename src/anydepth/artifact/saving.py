@@ -1,7 +1,7 @@
 """Writing a model folder, in one step; and into one that is there, what was measured of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class ModelContent:
     """
 
     config: ModelConfig
-    tensors: "dict[str, Tensor]"
+    tensors: "dict[str, Tensor] | Callable[[Path], None]"  # or what writes them to the file
     tokenizer: Tokenizer
     menu: DepthMenu
     languages: tuple[str, str]
@@ -52,9 +52,14 @@ class ModelContent:
 def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
     """Write a model folder in one step. `facts` are for people only: data and recipe, shown on the card."""
     config, tokenizer, menu, rule = content.config, content.tokenizer, content.menu, content.token_depths
-    pairs = content.pairs if len(content.pairs) > 1 or any(pair.tag for pair in content.pairs) else ()
+    pairs = (
+        content.pairs if len(content.pairs) > 1 or any(pair.tag or pair.target_tag for pair in content.pairs) else ()
+    )
     with atomic_folder(folder) as temporary:
-        write_tensors(temporary / WEIGHTS, content.tensors)
+        if callable(content.tensors):
+            content.tensors(temporary / WEIGHTS)
+        else:
+            write_tensors(temporary / WEIGHTS, content.tensors)
         (temporary / tokenizer.file_name).write_bytes(tokenizer.to_bytes())
         if rule is not None:
             rule.table.save(temporary / WORD_DEPTHS)
@@ -65,7 +70,7 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
             "languages": list(content.languages),
         }
         if pairs:
-            record["pairs"] = [asdict(pair) for pair in pairs]
+            record["pairs"] = [_pair_record(pair) for pair in pairs]
         if content.labels:
             record |= {"labels": list(content.labels), "max_tokens": content.max_tokens}
         if content.lowercase_capitals:
@@ -79,6 +84,12 @@ def save(folder: Path, content: ModelContent, facts: dict[str, Any]) -> None:
         (temporary / "config.json").write_text(_json(record), "utf-8")
         (temporary / "depths.json").write_text(_json(menu.to_json()), "utf-8")
         (temporary / "README.md").write_text(model_card(record, menu), "utf-8")
+
+
+def _pair_record(pair: LanguagePair) -> dict[str, Any]:
+    """What only imported models have is left out of others, which earlier versions read."""
+    left_out = {"target_tag": None, "tag_last": False}
+    return {key: value for key, value in asdict(pair).items() if key not in left_out or value != left_out[key]}
 
 
 def is_intact(folder: Path) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -43,6 +44,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Train a model": {
         "data": "anydepth data tatoeba-en-fr data",
         "train": "anydepth train recipes/quickstart.yaml --out runs/mine --set train.steps=5000",
+        "import": "anydepth import Helsinki-NLP/opus-mt-fr-en --out opus",
         "distill": "anydepth distill runs/teacher --source data/train.fr --out data/distilled",
         "select": "anydepth select runs/mine --source more.fr --reference more.en",
         "plot": "anydepth plot runs/mine --out plots",
@@ -78,8 +80,9 @@ def build_app(only: str | None = None) -> typer.Typer:
     for heading, verbs in VERBS.items():
         for name, example in verbs.items():
             if only in (None, name):
-                verb = getattr(import_module(f"{__name__}.{name}"), name)
-                app.command(rich_help_panel=heading, epilog=f"**Example:** `{example}`")(verb)
+                file = f"{name}_" if iskeyword(name) else name
+                verb = getattr(import_module(f"{__name__}.{file}"), file)
+                app.command(name, rich_help_panel=heading, epilog=f"**Example:** `{example}`")(verb)
     if only in (None, GROUP):
         from anydepth.cli.word_depths import word_depths_app
 

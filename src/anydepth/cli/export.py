@@ -24,10 +24,11 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="ctranslate2; onnx; anydepth (a model folder); runtime (one file with every depth, for anydepth-run "
-            "and the runtime package); or web (a page that translates in the browser).",
+            help="ctranslate2; onnx; transformers (a folder for from_pretrained); anydepth (a model folder); runtime "
+            "(one file with every depth, for anydepth-run and the runtime package); or web (a page that translates in "
+            "the browser).",
             show_default=False,
-            autocompletion=lambda: ["ctranslate2", "onnx", "anydepth", "runtime", "web"],
+            autocompletion=lambda: ["ctranslate2", "onnx", "transformers", "anydepth", "runtime", "web"],
         ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder; with --to runtime, a file.", show_default=False)],

@@ -244,6 +244,12 @@ class DataConfig(ConfigSection):
         description="changes of training pairs, sampled anew in every epoch; the vocabulary includes them",
     )
 
+    language_tokens: dict[str, tuple[str | None, str | None]] = Field(
+        {},
+        description="set by `init_from`, if that is an imported model of several languages: by the name of a pair, the "
+        "tokens that its sources and its targets begin with",
+    )
+
     @model_validator(mode="after")
     def _train_or_pairs(self) -> "DataConfig":
         if not self.train and not self.pairs:
@@ -342,10 +348,17 @@ class DataConfig(ConfigSection):
     @property
     def tags(self) -> dict[str, str]:
         """The name of each pair with the symbol that asks for its target language; none where there is no choice."""
+        if self.language_tokens:
+            return {name: source for name, (source, _) in self.language_tokens.items() if source is not None}
         targets = {pair.name: pair.target_language for pair in self.corpora}
         if self.task != "translation" or len(set(targets.values())) < 2:
             return {}
         return {name: f"<2{target}>" for name, target in targets.items()}
+
+    @property
+    def target_tags(self) -> dict[str, str]:
+        """The name of each pair with the symbol that its targets begin with; only imported models have such."""
+        return {name: target for name, (_, target) in self.language_tokens.items() if target is not None}
 
     @property
     def languages(self) -> tuple[str, str]:

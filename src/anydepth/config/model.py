@@ -8,7 +8,7 @@ from anydepth.config.section import ConfigSection
 
 Sharing = Literal["none", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Residual = Literal["plain", "rezero", "dlcl"]
-Activation = Literal["relu", "gelu", "gelu-tanh"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 
 
 class ModelConfig(ConfigSection):
@@ -47,9 +47,21 @@ class ModelConfig(ConfigSection):
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every branch")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the probabilities of self-attention")
-    positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="how positions are encoded: by sines and cosines, or by a learned table of max_length"
+    positions: Literal["sinusoidal", "fairseq", "learned"] = Field(
+        "sinusoidal",
+        description="how positions are encoded: by sines and cosines; by those of fairseq, with other frequencies and "
+        "from position 2, as in M2M100 and NLLB; or by a learned table of max_length",
     )
+    scale_embeddings: bool | None = Field(
+        None, description="embeddings times the square root of the width; by default unless positions are learned"
+    )
+    embedding_norm: bool | None = Field(
+        None, description="a LayerNorm after the embeddings; by default with norm post, as in BERT"
+    )
+    target_positions: bool = Field(
+        False, description="the target has its own learned positions and embedding norm, as in mBART"
+    )
+    output_bias: bool = Field(False, description="a bias for each subword in the output layer, as in Marian")
     token_types: int = Field(
         0, ge=0, le=1000, description="rows of a table of kinds of text, as BERT has two; text is of the first kind"
     )
@@ -81,7 +93,7 @@ class ModelConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ModelConfig":
-        if self.positions == "sinusoidal" and self.width % (2 * self.heads):
+        if self.positions != "learned" and self.width % (2 * self.heads):
             raise ValueError("width must be a multiple of 2 x heads")
         if self.width % self.heads:
             raise ValueError("width must be a multiple of heads")
@@ -93,6 +105,10 @@ class ModelConfig(ConfigSection):
             raise ValueError(f"residual {self.residual} is for norms before the branches: leave norm at layer or none")
         if self.decoder_layers and self.head != "plain":
             raise ValueError("head is for encoder-only models: leave it at plain")
+        if not self.decoder_layers and (self.target_positions or self.output_bias):
+            raise ValueError("target_positions and output_bias are for models that translate: leave them out")
+        if self.target_positions and self.positions != "learned":
+            raise ValueError("target_positions is for learned positions: leave it out")
         return self
 
     @model_validator(mode="after")
@@ -114,6 +130,14 @@ class ModelConfig(ConfigSection):
             if list(dict.fromkeys(shared)) != list(range(1, max(shared) + 1)):
                 raise ValueError(f"{side}_shared counts weights from 1 in the order in which they first occur")
         return self
+
+    @property
+    def scales_embeddings(self) -> bool:
+        return self.positions != "learned" if self.scale_embeddings is None else self.scale_embeddings
+
+    @property
+    def norms_embeddings(self) -> bool:
+        return self.norm == "post" if self.embedding_norm is None else self.embedding_norm
 
     @property
     def encoder_pattern(self) -> tuple[int, ...]:

@@ -19,9 +19,9 @@ class Recipe(ConfigSection):
     )
     init_from: Path | None = Field(
         None,
-        description="a finished model or run to start from, or a pre-trained encoder of the BERT family (a folder, or "
-        "a name on the Hugging Face hub), with its tokenizer; `model` may then be left out, and only dropouts, "
-        "max_length, head and halting may differ, and layers may be fewer",
+        description="a finished model, an imported one (`anydepth import`) or a run to start from, or a pre-trained "
+        "encoder of the BERT family (a folder, or a name on the Hugging Face hub), with its tokenizer; `model` may "
+        "then be left out, and only dropouts, max_length, head and halting may differ, and layers may be fewer",
     )
     data: DataConfig
     model: ModelConfig = ModelConfig()

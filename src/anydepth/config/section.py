@@ -21,7 +21,7 @@ class ConfigSection(BaseModel):
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         for name, value in values.items() if isinstance(values, dict) else ():
             field = fields.get(name)
-            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+            if isinstance(value, bool) and field is not None and field.annotation not in (bool, bool | None):
                 raise ValueError(f"{name} cannot be true or false")
         return values
 

@@ -350,8 +350,9 @@ class AugmentedStore:
             targets = self._encoding.targets([target for _, target in pairs])
             for row, source, target in zip(sampled, sources, targets, strict=True):
                 source, kind = [*self._encoding.first, *source], self._store.pair(row)[0].dtype
-                if source and target and max(len(source), len(target)) <= self._encoding.max_tokens:
-                    yield row, (np.array(source, kind), np.array(target, kind))
+                whole = [*self._encoding.first_target, *target]
+                if source and target and max(len(source), len(whole)) <= self._encoding.max_tokens:
+                    yield row, (np.array(source, kind), np.array(whole, kind))
 
     def _pair(self, epoch: int, row: int, kinds: list[str]) -> Pair:
         rng, others = self._augmenter.rng(epoch, row), list[Pair]()

@@ -40,6 +40,7 @@ class PreparedPair:
     valid_pairs: list[Pair]
     files: list[str]  # the names of its text files, one for each corpus
     spans: list[CorpusSpan]  # of its corpora in `train`
+    target_tag: str | None = None
 
 
 @dataclass
@@ -100,7 +101,8 @@ def _open_parts(config: DataConfig, folder: Path, notes: dict[str, Any]) -> list
         weights = [corpus.weight for corpus in pair.training]
         spans = [CorpusSpan(size, weight) for size, weight in zip(sizes, weights, strict=True)]
         files = PairCorpus(pair, prefix, CleaningCounts()).files
-        parts.append(PreparedPair(pair.name, languages, tag, store, valid, files, spans))
+        target_tag = config.target_tags.get(pair.name)
+        parts.append(PreparedPair(pair.name, languages, tag, store, valid, files, spans, target_tag))
     return parts
 
 
@@ -115,7 +117,10 @@ def _fill(config: DataConfig, work: Path, seed: int, read: Tokenizer | None) -> 
         tag = config.tags.get(part.pair.name)
         tag_id = None if tag is None else tokenizer.symbol_id(tag)
         first = [*tokenizer.opening, *([] if tag_id is None else [tag_id])]
-        encode_part(part, PairEncoder(tokenizer, first, config.max_tokens, labels), work)
+        target_tag = config.target_tags.get(part.pair.name)
+        target_id = None if target_tag is None else tokenizer.symbol_id(target_tag)
+        first_target = () if target_id is None else (target_id,)
+        encode_part(part, PairEncoder(tokenizer, first, config.max_tokens, labels, first_target), work)
     notes = make_notes(config, seed, _counts(parts), work) | ({"labels": labels} if labels else {})
     if any(len(part.sizes) > 1 for part in parts):
         notes["sizes"] = {part.pair.name: part.sizes for part in parts}
@@ -132,7 +137,7 @@ def _counts(parts: Sequence[PairCorpus]) -> dict[str, Any]:
 
 def _symbols(config: DataConfig) -> list[str]:
     """What the tokenizer needs beside the pieces of text."""
-    return [MASK] if config.is_text else sorted(set(config.tags.values()))
+    return [MASK] if config.is_text else sorted({*config.tags.values(), *config.target_tags.values()})
 
 
 def _given_tokenizer(config: DataConfig, read: Tokenizer | None) -> Tokenizer | None:
@@ -214,7 +219,7 @@ def describe_data(config: DataConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude={"sampling", "temperature", "masked", "lowercase_capitals"})
     if not config.decontaminate:
         del data["decontaminate"]
-    for key in ("augment", "character_coverage", "required_characters", "split_digits"):
+    for key in ("augment", "character_coverage", "required_characters", "split_digits", "language_tokens"):
         if not data[key]:
             del data[key]
     if config.folds is None:

@@ -173,26 +173,28 @@ def _damaged(folder: Path) -> UserError:
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """How pairs become numbers: `first` goes before each source; with `labels`, targets are their numbers."""
+    """How pairs become numbers: `first` goes before each source, `first_target` before each target; with `labels`,
+    targets are their numbers."""
 
     tokenizer: Tokenizer
     first: list[int]
     max_tokens: int
     labels: Sequence[str] = ()
+    first_target: tuple[int, ...] = ()
 
     def pairs(self, pairs: Iterable[Pair], counts: CleaningCounts) -> Iterator[EncodedPair]:
         """With their subwords. Pairs with too many, or none, are left out and counted."""
-        remaining, first = iter(pairs), self.first
+        remaining, first, first_target = iter(pairs), self.first, list(self.first_target)
         while chunk := list(islice(remaining, TOGETHER)):
             sources = self.sources([source for source, _ in chunk])
             targets = self.targets([target for _, target in chunk])
             for pair, source_ids, target_ids in zip(chunk, sources, targets, strict=True):
                 if not source_ids or not target_ids:
                     counts.empty += 1
-                elif max(len(first) + len(source_ids), len(target_ids)) > self.max_tokens:
+                elif max(len(first) + len(source_ids), len(first_target) + len(target_ids)) > self.max_tokens:
                     counts.too_long += 1
                 else:
-                    yield pair, first + source_ids, target_ids
+                    yield pair, first + source_ids, first_target + target_ids
                     continue
                 counts.kept -= 1
 
@@ -203,7 +205,7 @@ class PairEncoder:
 
     def targets(self, texts: list[str]) -> list[list[int]]:
         if not self.labels:
-            return self.tokenizer.encode_many(texts)
+            return self.tokenizer.encode_targets(texts)
         numbers = {label: [number] for number, label in enumerate(self.labels)}
         unknown = next((text for text in texts if text not in numbers), None)
         if unknown is not None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import sentencepiece
 
+from anydepth.data.sentencepiece_file import target_model
 from anydepth.data.words import (
     UNKNOWN,
     byte_level_surfaces,
@@ -61,8 +62,11 @@ class Tokenizer:
 
     def __init__(self, model: bytes) -> None:
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor = self._target = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
+        if (target := target_model(model)) is not None:
+            self._target = sentencepiece.SentencePieceProcessor()
+            self._target.LoadFromSerializedProto(target)
 
     @classmethod
     def from_bytes(cls, model: bytes) -> "Tokenizer":
@@ -150,17 +154,35 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Subwords of a sentence, without BOS and EOS."""
-        return list(self._processor.encode(encodable(text)))
+        return self._known(self._processor, encodable(text), list(self._processor.encode(encodable(text))))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < 2:  # a list goes through threads, which take longer to start than a sentence to split
             return [self.encode(text) for text in texts]
-        return list(self._processor.encode([encodable(text) for text in texts], num_threads=self.threads))
+        return self._encode_with(self._processor, texts)
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The same for translations, which some imported models split by rules of their own."""
+        if self._target is self._processor:
+            return self.encode_many(texts)
+        return self._encode_with(self._target, texts)
+
+    def _encode_with(self, processor: Any, texts: Sequence[str]) -> list[list[int]]:
+        given = [encodable(text) for text in texts]
+        found = processor.encode(given, num_threads=self.threads)
+        return [self._known(processor, text, ids) for text, ids in zip(given, found, strict=True)]
+
+    def _known(self, processor: Any, text: str, ids: list[int]) -> list[int]:
+        """Of two sides with pieces of their own, what the one does not know may be a piece of the other."""
+        if self._target is self._processor or self.UNK not in ids:
+            return ids
+        numbers = [int(processor.piece_to_id(piece)) for piece in processor.encode(text, out_type=str)]
+        return [self.UNK if number in self.specials else number for number in numbers]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence on one line, whatever the ids."""
         size = self.vocabulary_size
-        text: str = self._processor.decode([int(i) for i in ids if self.EOS < i < size or i == self.UNK])
+        text: str = self._target.decode([int(i) for i in ids if self.EOS < i < size or i == self.UNK])
         return " ".join(text.splitlines())
 
     def surfaces(self, ids: Iterable[int]) -> list[str]:
@@ -227,6 +249,9 @@ class PretrainedTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         """Subwords of a text of any length, without BOS and EOS."""
         return self._renumber(self._splitter.encode(encodable(text), add_special_tokens=False))
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.encode_many(texts)
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < 2:

@@ -88,6 +88,8 @@ def _native(loaded: LoadedModel, options: EngineOptions) -> NativeEngine:
     if options.quantize not in (None, "int8"):
         raise UserError(f'the native engine computes in int8, not {options.quantize}: use quantize="int8"')
     library()
+    if (reason := _begins_with_language(loaded)) is not None:
+        raise UserError(reason)
     if loaded.device != "cpu":
         device = next(loaded.model.parameters()).device
         raise UserError(f'the native engine runs on CPUs, not on {device}: use device="cpu", or engine="torch"')
@@ -137,9 +139,20 @@ def why_not_native(loaded: LoadedModel) -> str | None:
             check_native(loaded.config, entry.subnetwork, classifies=loaded.kind == "classifier")
     except UserError as error:
         return str(error)
+    if (reason := _begins_with_language(loaded)) is not None:
+        return reason
     if loaded.device != "cpu":
         return "it runs on CPUs only"
     return "it has no fast instructions for this processor" if fastest == "plain" else None
+
+
+def _begins_with_language(loaded: LoadedModel) -> str | None:
+    if all(pair.target_tag is None for pair in loaded.pairs):
+        return None
+    return (
+        "outputs of this model begin with the tag of a language, as in M2M100, NLLB and mBART, which the native engine "
+        'cannot do: use engine="ctranslate2" or engine="torch"'
+    )
 
 
 def _converts(loaded: LoadedModel) -> bool:

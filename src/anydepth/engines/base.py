@@ -72,6 +72,7 @@ class SearchOptions:
     min_length: int = 1  # tokens before EOS: no output is empty, as in other decoders
     scores: bool = True  # greedy search can do without, and is faster
     exit_rule: ExitRule | None = None  # where tokens leave the decoder
+    first: int | None = None  # what every output begins with, besides BOS; it is no part of a candidate
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,11 @@ def check_native(config: ModelConfig, sub: SubNetwork | None = None, *, classifi
         )
     if config.halting and not classifies:
         raise UserError('words of this model halt by a unit that the native engine does not have: use engine="torch"')
+    if config.target_positions:
+        raise UserError(
+            "source and target of this model have positions of their own (target_positions), as in mBART, which the "
+            'native engine cannot run: use engine="torch"'
+        )
     if config.ffn > MOST_FFN:
         raise UserError(f'the native engine takes feed-forward blocks of up to {MOST_FFN:,}: use engine="torch"')
     if sub is not None and sub.by_word and config.residual == "dlcl":

@@ -39,6 +39,7 @@ ACTIVATIONS: dict[ActivationName, Activation] = {
     "relu": Activation.RELU,
     "gelu": Activation.GELU,
     "gelu-tanh": Activation.GELUTanh,
+    "swish": Activation.SWISH,
 }
 COMPUTE_TYPES = tuple(sorted({"int8", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32"}))
 # With none at all CTranslate2 stops as soon as the best of the beam has ended; ours is put on afterwards.
@@ -61,20 +62,24 @@ class _Begun:
     ) -> None:
         self._engine, self._translator, self._options = engine, translator, options
         self._texts, self._limits = texts, limits
+        self._before = int(options.first is not None)  # what CTranslate2 counts, too
         self._results = self._begin(texts, max(limits))
 
     def found(self) -> SearchResult:
         results = [one.result() for one in self._results]
         return [
             self._engine.candidates(
-                result if max(map(len, result.hypotheses)) <= limit else self._begin([text], limit)[0].result(),
+                result
+                if max(map(len, result.hypotheses)) <= limit + self._before
+                else self._begin([text], limit)[0].result(),
                 self._options,
             )
             for result, text, limit in zip(results, self._texts, self._limits, strict=True)
         ]
 
     def _begin(self, texts: list[list[str]], limit: int) -> list[ctranslate2.AsyncTranslationResult]:
-        options = self._options
+        options, before = self._options, self._before
+        first = None if options.first is None else [[self._engine.piece(options.first)]] * len(texts)
         begun: list[ctranslate2.AsyncTranslationResult] = self._translator.translate_batch(
             texts,
             asynchronous=True,
@@ -82,8 +87,9 @@ class _Begun:
             num_hypotheses=options.beam,
             length_penalty=NEXT_TO_NO_PENALTY,
             max_input_length=0,
-            max_decoding_length=limit,
-            min_decoding_length=options.min_length,
+            target_prefix=first,
+            max_decoding_length=limit + before,
+            min_decoding_length=options.min_length + before,
             return_scores=options.scores or options.beam > 1,
             return_end_token=True,
             use_vmap=self._engine.shortlist is not None,
@@ -108,6 +114,9 @@ class CTranslate2Engine:
         return "ctranslate2" if self.compute_type == "float32" else f"ctranslate2 {self.compute_type}"
 
     why_no_exits: str | None = "a model of CTranslate2 has one depth"
+
+    def piece(self, token: int) -> str:
+        return self._pieces[token]
 
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         for sub in subs:
@@ -136,7 +145,7 @@ class CTranslate2Engine:
         scores = result.scores or [float("nan")] * len(result.hypotheses)
         found = []
         for pieces, score in zip(result.hypotheses, scores, strict=True):
-            tokens = [self._ids[piece] for piece in pieces]
+            tokens = [self._ids[piece] for piece in pieces[options.first is not None :]]
             ended = tokens[-1:] == [Tokenizer.EOS]
             kept = tuple(tokens[:-1] if ended else tokens)
             found.append(Candidate(kept, score / length_penalty(len(tokens), options.length_penalty), ended))
@@ -196,13 +205,13 @@ def convert(model: Transformer, sub: SubNetwork, names: list[str]) -> Transforme
         config.heads,
         pre_norm=not after,
         activation=ACTIVATIONS[config.activation],
-        layernorm_embedding=after,
+        layernorm_embedding=config.norms_embeddings,
     )
     for side, stack, table, chosen, weights in (
         (spec.encoder, model.encoder, model.source_embedding, sub.encoder, sub.encoder_weights),
         (spec.decoder, model.decoder, model.target_embedding, sub.decoder, sub.decoder_weights),
     ):
-        _embeddings(side, model, table)
+        _embeddings(side, model, table, target=side is spec.decoder)
         if not after:
             _norm(side.layer_norm, stack.norm)
         for position, layer in enumerate(chosen):
@@ -210,6 +219,8 @@ def convert(model: Transformer, sub: SubNetwork, names: list[str]) -> Transforme
             _layer(side.layer[position], stack.layers[layer], weight)
     spec.decoder.projection.weight = _array(model.output.weight)
     bias = np.zeros(model.vocabulary, np.float32)
+    if config.output_bias:
+        bias += _array(model.output.bias)
     bias[: Tokenizer.EOS] = NEVER
     spec.decoder.projection.bias = bias
     spec.register_source_vocabulary(names)
@@ -241,16 +252,20 @@ def available() -> frozenset[str]:
     return frozenset(ctranslate2.get_supported_compute_types("cpu"))
 
 
-def _embeddings(side: Any, model: Transformer, table: torch.nn.Embedding) -> None:
-    target = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-    target.weight = _array(table.weight)
-    side.scale_embeddings = model.positions is None
-    positions = model.positions_pd if model.positions is None else model.positions.weight
+def _embeddings(side: Any, model: Transformer, table: torch.nn.Embedding, *, target: bool) -> None:
+    embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
+    embeddings.weight = _array(table.weight)
+    side.scale_embeddings = model.config.scales_embeddings
+    own = target and model.target_positions is not None
+    learned, norm = model.positions, model.embedding_norm
+    if own:
+        learned, norm = model.target_positions, model.target_embedding_norm
+    positions = model.positions_pd if learned is None else learned.weight
     if model.types is not None:
         positions = positions + model.types.weight[0]
     side.position_encodings.encodings = _array(positions)
-    if model.embedding_norm is not None:
-        _norm(side.layernorm_embedding, model.embedding_norm)
+    if norm is not None:
+        _norm(side.layernorm_embedding, norm)
 
 
 def _weight(stack: Stack, layer: int, own: float) -> float:

@@ -111,7 +111,8 @@ def _core(weights: ModelArrays) -> dict[str, Any]:
         "norm_epsilon": config.norm_epsilon,
         "activation": config.activation,
         "residual": config.residual,
-        "scale_embeddings": not learned,
+        "scale_embeddings": config.scales_embeddings,
+        **({} if config.embedding_norm is None else {"embedding_norm": config.embedding_norm}),
         "shared_target": config.share_embeddings == "all",
         "tied_output": _is_tied(weights),
         "encoder": config.encoder_pattern,
@@ -140,11 +141,12 @@ def _embeddings(weights: ModelArrays) -> Iterator[Array]:
         yield _half(weights["target_embedding.weight"])
     if not _computes_positions(config):
         learned = config.positions == "learned"
-        positions = weights["positions.weight"] if learned else sinusoids(config.max_length + 1, config.width)
+        fairseq = config.positions == "fairseq"
+        positions = weights["positions.weight"] if learned else sinusoids(config.max_length + 1, config.width, fairseq)
         if config.token_types:
             positions = positions + weights["types.weight"][0]
         yield _padded(positions, TILE)
-    if config.norm == "post":
+    if config.norms_embeddings:
         yield from _norm(weights, "embedding_norm")
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     for stack in ("encoder",) if weights.classes else ("encoder", "decoder"):
@@ -162,7 +164,7 @@ def _embeddings(weights: ModelArrays) -> Iterator[Array]:
 
 def _output(weights: ModelArrays) -> Iterator[Array]:
     weight = weights["target_embedding.weight" if _is_tied(weights) else "output.weight"]
-    yield from _matrix(weight, None)
+    yield from _matrix(weight, weights["output.bias"] if weights.config.output_bias else None)
     yield _remainders(weight)
 
 

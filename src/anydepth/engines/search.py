@@ -36,6 +36,15 @@ def run_search(decoding: Steps, limits: list[int], options: SearchOptions) -> Se
     return (greedy_search if options.beam == 1 else beam_search)(decoding, limits, options)
 
 
+def _begin(decoding: Steps, rows: int, options: SearchOptions) -> Tensor:
+    """The last of the tokens that outputs begin with, after a step for the one before it."""
+    tokens_r = torch.full((rows,), Tokenizer.BOS, device=decoding.device)
+    if options.first is None:
+        return tokens_r
+    decoding.step(tokens_r)
+    return torch.full_like(tokens_r, options.first)
+
+
 def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) -> SearchResult:
     """The best token at every step."""
     alive = list(range(len(limits)))
@@ -43,7 +52,7 @@ def greedy_search(decoding: Steps, limits: list[int], options: SearchOptions) ->
     log_p = torch.full((len(limits),), 0.0 if options.scores else float("nan"), device=decoding.device)
     results: list[list[Candidate]] = [[] for _ in limits]
     layers = [0] * len(limits)
-    tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
+    tokens_r = _begin(decoding, len(limits), options)
     for length in range(1, max(limits) + 1):
         logits_rv = decoding.step(tokens_r)
         if options.scores:
@@ -79,7 +88,7 @@ def beam_search(decoding: Steps, limits: list[int], options: SearchOptions) -> S
     """A sentence is done when `beam` hypotheses have ended, or at its limit."""
     k = options.beam
     beams = _Beams(len(limits), limits, options)
-    tokens_r = torch.full((len(limits),), Tokenizer.BOS, device=decoding.device)
+    tokens_r = _begin(decoding, len(limits), options)
     scores_bk = torch.zeros(len(limits), 1, device=decoding.device)
     for length in range(1, max(limits) + 1):
         log_p_rv = decoding.step(tokens_r).log_softmax(dim=-1)

@@ -135,7 +135,7 @@ def _encoded(loaded: LoadedModel, pairs: Iterable[tuple[str, str]]) -> Iterable[
     coming = iter(pairs)
     while some := list(islice(coming, 2048)):
         sources = tokenizer.encode_many([source for source, _ in some])
-        targets = tokenizer.encode_many([target for _, target in some])
+        targets = tokenizer.encode_targets([target for _, target in some])
         for source, target in zip(sources, targets, strict=True):
             if source and target:
                 yield loaded.as_read(source), target

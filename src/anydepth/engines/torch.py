@@ -167,7 +167,8 @@ def search_each(
         exits = dict(zip(subs, encode(model, subs, sources, token_depths), strict=True))
         for group in _group_by_decoder(subs):
             joined = _stacked([exits[sub] for sub in group])
-            decoding = Decoding(model, group[0], joined, max(limits), options)
+            longest = max(limits) + (options.first is not None)
+            decoding = Decoding(model, group[0], joined, longest, options)
             rows = run_search(decoding, limits * len(group), options)
             for position, sub in enumerate(group):
                 found[sub] = rows[position * len(sources) : (position + 1) * len(sources)]
@@ -206,7 +207,7 @@ class Decoding:
     def step(self, tokens_r: Tensor) -> Tensor:
         exits, layers = None, len(self.sub.decoder)
         if self.options.exit_rule is not None:
-            may_end = self.cache.length >= self.options.min_length
+            may_end = self.cache.length - (self.options.first is not None) >= self.options.min_length
             exits = _StepExits(self.model, self.options.exit_rule, layers, len(tokens_r), may_end)
         states = self.model.decode(tokens_r[:, None], self.memory, self.sub, self.padding_bs, self.cache, exits=exits)
         if exits is not None:

@@ -95,7 +95,7 @@ def likelihood_every_depth(
     rows = [
         ([*source[:limit]], [*target[:limit]])
         for source, target in zip(
-            translator.subwords(sources), translator.tokenizer.encode_many(references), strict=True
+            translator.subwords(sources), translator.tokenizer.encode_targets(references), strict=True
         )
     ]
     subs = [translator.menu[name].subnetwork for name in depths]

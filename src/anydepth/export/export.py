@@ -92,15 +92,20 @@ def _find_differences(
     for text, ours, theirs in zip(texts, expected, found, strict=True):
         if (ours.tokens, ours.ended) != (theirs.tokens, theirs.ended):
             ids = source.as_read(source.subwords([text])[0][: source.longest_source])
-            yield TokenDifference(text, ours.text, theirs.text, _gap(source.model, sub, ids, ours, theirs))
+            gap = _gap(source.model, sub, ids, ours, theirs, source.loaded.first_output)
+            yield TokenDifference(text, ours.text, theirs.text, gap)
 
 
-def _gap(model: Transformer, sub: SubNetwork, source: list[int], one: Hypothesis, other: Hypothesis) -> float:
-    """Between the logits of the two tokens at the first position where they differ."""
+def _gap(
+    model: Transformer, sub: SubNetwork, source: list[int], one: Hypothesis, other: Hypothesis, begins: int | None
+) -> float:
+    """Between the logits of the two tokens at the first position where they differ. `begins` is what outputs begin
+    with besides BOS."""
     first, second = ([*each.tokens, Tokenizer.EOS] for each in (one, other))
     position = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
     with torch.inference_mode():
-        prefix = torch.tensor([[Tokenizer.BOS, *first[:position]]])
+        begin = [Tokenizer.BOS, *([] if begins is None else [begins])]
+        prefix = torch.tensor([[*begin, *first[:position]]])
         logits_v = model(torch.tensor([source]), prefix, sub)[0, -1]
     return float((logits_v[first[position]] - logits_v[second[position]]).abs())
 
@@ -188,10 +193,20 @@ def _to_onnx(request: ExportRequest, folder: Path) -> Translator:
     return request.translator.on(OnnxEngine(sub, folder, request.threads))
 
 
+def _to_transformers(request: ExportRequest, folder: Path) -> Translator:
+    require("transformers", "bert")
+    from anydepth.export.to_transformers import export_transformers
+
+    if request.quantization != "float32":
+        raise UserError(f"models for transformers are exported in float32, not {request.quantization}")
+    return request.translator.on(export_transformers(request.translator, request.entry.subnetwork, folder))
+
+
 FORMATS: dict[str, Callable[[ExportRequest, Path], Translator]] = {
     "ctranslate2": _to_ctranslate2,
     "onnx": _to_onnx,
     "anydepth": _to_anydepth,
+    "transformers": _to_transformers,
 }
 
 
@@ -245,7 +260,8 @@ def _add_our_files(request: ExportRequest, to: str, folder: Path, example: str) 
     if own and own.is_file() and to == "anydepth":
         shutil.copy(own, folder / SAMPLE_FILE)
     if to != "anydepth":
-        (folder / translator.tokenizer.file_name).write_bytes(translator.tokenizer.to_bytes())
+        if to != "transformers":  # which has its own files
+            (folder / translator.tokenizer.file_name).write_bytes(translator.tokenizer.to_bytes())
         (folder / "README.md").write_text(_make_card(record, request.entry, example), "utf-8")
 
 
@@ -301,6 +317,15 @@ for step in range(min(2 * source.shape[1] + 10, {longest})):
     output.append(int(token[0]))
 print(tokenizer.decode(output))"""
 
+TRANSFORMERS_PROGRAM = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForSeq2SeqLM.from_pretrained(".")
+texts = [{text}]  # at most {longest} subwords each: divide longer texts into sentences
+batch = tokenizer(texts, return_tensors="pt", padding=True)
+outputs = model.generate(**batch)
+print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")"""
+
 VMAP_NOTE = (
     "`vmap.txt` is a lexical shortlist. With `use_vmap=True`, `translate_batch` computes only the outputs it lists "
     "for the batch: faster, at nearly the same quality."
@@ -308,8 +333,9 @@ VMAP_NOTE = (
 PROGRAMS = {
     "ctranslate2": (CTRANSLATE2_PROGRAM, "ctranslate2 sentencepiece"),
     "onnx": (ONNX_PROGRAM, "onnxruntime sentencepiece numpy"),
+    "transformers": (TRANSFORMERS_PROGRAM, "transformers sentencepiece torch"),
 }
-TAG_CODE = {"ctranslate2": "['{tag}'] + ", "onnx": "[tokenizer.piece_to_id('{tag}')] + "}
+TAG_CODE = {"ctranslate2": "['{tag}'] + ", "onnx": "[tokenizer.piece_to_id('{tag}')] + ", "transformers": ""}
 
 
 def _make_card(record: dict[str, Any], entry: MenuEntry, example: str) -> str:

@@ -309,14 +309,16 @@ class Translator(TextModel):
     ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
         """For each text of the group its position, and its hypotheses at each of these depths."""
         subnetworks = [self.menu[name].subnetwork for name in names]
-        longest = self.loaded.config.max_length
+        first = self.loaded.first_output
+        longest = self.loaded.config.max_length - (first is not None)
         batches = list(batches_by_length(group, sources, options.batch_size))
         asked = (
             SearchBatch(batch, [options.longest_output(len(source), longest) for source in batch])
             for batch in ([sources[i] for i in chosen] for chosen in batches)
         )
         exits = self.menu.exits(subnetworks[0]) if options.exit is not None else ()
-        found = self.engine.search(subnetworks, asked, options.search(exits), self._word_depths(options))
+        how = replace(options.search(exits), first=first)
+        found = self.engine.search(subnetworks, asked, how, self._word_depths(options))
         for chosen, of_each in zip(batches, found, strict=True):
             for i, *candidates_of in zip(chosen, *of_each, strict=True):
                 yield i, [self._hypotheses(one, name) for name, one in zip(names, candidates_of, strict=True)]

@@ -19,6 +19,7 @@ from torch import Tensor
 from anydepth.config import ModelConfig
 from anydepth.data.tokenizer import PretrainedTokenizer
 from anydepth.errors import UserError
+from anydepth.model.hf_translation import FAMILIES as TRANSLATION
 
 TOKENIZER_FILE = "tokenizer.json"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -162,8 +163,8 @@ def read_pretrained(name: Path | str) -> Pretrained:
     """Read an encoder from a folder (no network needed) or from the hub."""
     local = Path(name).exists()
     if not local:
-        _check_hub(str(name))
-    with _quiet_transformers() as transformers:
+        check_hub(str(name))
+    with quiet_transformers() as transformers:
         settings = _read_settings(transformers, str(name), local)
         theirs = _read_weights(transformers, str(name), local, settings)
         tokenizer_json = _read_tokenizer(transformers, str(name), local)
@@ -171,7 +172,7 @@ def read_pretrained(name: Path | str) -> Pretrained:
     return Pretrained(make_config(str(name), settings, tensors), tensors, tokenizer_json, len(tensors[EMBEDDING]))
 
 
-def _check_hub(name: str) -> None:
+def check_hub(name: str) -> None:
     """A mistyped folder looks like a hub name: ask once, before the libraries retry for a long time."""
     from huggingface_hub import HfApi, try_to_load_from_cache
 
@@ -188,7 +189,7 @@ def _not_there(name: str) -> str:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[Any]:
+def quiet_transformers() -> Iterator[Any]:
     """Import transformers, without its progress bars and warnings."""
     try:
         import huggingface_hub
@@ -226,6 +227,12 @@ def _read_settings(transformers: Any, name: str, local: bool) -> Any:
     if not local:
         complaint = _not_there(name)
     kind = _attempt(lambda: transformers.PretrainedConfig.get_config_dict(name, **options)[0]["model_type"], complaint)
+    if kind in TRANSLATION:
+        raise UserError(
+            f"{name} is a translation model: make a model folder of it first, `anydepth import {name} --out …`"
+        )
+    if kind == "mpnet":
+        raise UserError(f"{name} is a model of type mpnet, which has relative positions: {SUPPORTED}")
     if kind not in FAMILIES:
         raise UserError(f"{name} is a model of type {kind}: {SUPPORTED}")
     settings = _attempt(lambda: transformers.AutoConfig.from_pretrained(name, **options), complaint)

@@ -39,10 +39,15 @@ def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return changed
 
 
+def _swish(x: Tensor) -> Tensor:
+    return F.silu(x, inplace=not torch.is_grad_enabled())
+
+
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
     "gelu": _gelu,
     "gelu-tanh": partial(_gelu, approximate="tanh"),
+    "swish": _swish,
 }
 
 

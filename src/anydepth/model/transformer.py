@@ -14,7 +14,7 @@ from anydepth.config import ModelConfig
 from anydepth.depth import SubNetwork
 from anydepth.errors import UserError
 from anydepth.model.cache import DecoderCache
-from anydepth.model.layers import DecoderLayer, EncoderLayer, Layer, make_norm
+from anydepth.model.layers import DecoderLayer, EncoderLayer, Layer
 from anydepth.model.stack import EncoderDepths, Gates, Stack, States, TextExits, TokenExits
 from anydepth.tensors import sinusoids
 
@@ -47,18 +47,21 @@ class Transformer(nn.Module):
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.max_length, config.width) if learned else None
         self.types = nn.Embedding(config.token_types, config.width) if config.token_types else None
-        self.embedding_norm = make_norm(config) if config.norm == "post" else None
+        self.embedding_norm = _embedding_norm(config)
+        own = config.target_positions
+        self.target_positions = nn.Embedding(config.max_length, config.width) if own else None
+        self.target_embedding_norm = _embedding_norm(config) if own else None
         self.transform = Transform(config) if config.head == "transform" and not classes else None
         self.halting = nn.Linear(config.width, config.encoder_layers) if config.halting else None
         if classes:
             self.output = nn.Linear(2 * config.width + 1, classes, bias=False)
         else:
-            self.output = nn.Linear(config.width, vocabulary, bias=False)
+            self.output = nn.Linear(config.width, vocabulary, bias=config.output_bias)
             if shared != "none":
                 self.output.weight = self.target_embedding.weight
         self.positions_pd: Tensor
         if not learned:
-            positions_pd = torch.tensor(sinusoids(config.max_length + 1, config.width))
+            positions_pd = torch.tensor(sinusoids(config.max_length + 1, config.width, config.positions == "fairseq"))
             self.register_buffer("positions_pd", positions_pd, persistent=False)
         self._initialise()
 
@@ -67,6 +70,8 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear) and module is not self.output:
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+        if self.output.bias is not None:
+            nn.init.zeros_(self.output.bias)
         tables = {id(m.weight): m.weight for m in self.tables}
         for table in tables.values():
             nn.init.normal_(table, std=self.config.width**-0.5)
@@ -88,7 +93,8 @@ class Transformer(nn.Module):
     @property
     def tables(self) -> list[nn.Embedding | nn.Linear]:
         """All matrices with a row for each subword, position, token type or class."""
-        there = (self.target_embedding, self.source_embedding, self.positions, self.types, self.output)
+        positions = (self.positions, self.target_positions)
+        there = (self.target_embedding, self.source_embedding, *positions, self.types, self.output)
         return [table for table in there if table is not None]
 
     @property
@@ -200,7 +206,7 @@ class Transformer(nn.Module):
         `gates` as for `encode`. With `exits`, a row of one new position may leave after some layers; its state there
         takes the place of those after deeper layers, for which later positions find keys and values in the cache.
         """
-        x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length)
+        x_btd = self._embed(self.target_embedding, target_bt, 0 if cache is None else cache.length, target=True)
         states: States = self.decoder(
             x_btd,
             sub.decoder,
@@ -222,7 +228,7 @@ class Transformer(nn.Module):
         padding_bs: Tensor | None = None,
     ) -> list[States]:
         """The states of each of several choices of decoder layers, before the final norm."""
-        x_btd = self._embed(self.target_embedding, target_bt, 0)
+        x_btd = self._embed(self.target_embedding, target_bt, 0, target=True)
         return self.decoder.run_each(x_btd, decoders, memory_bsd=memory_bsd, attend=_attend(padding_bs))
 
     def features(self, decoder_state: Tensor) -> Tensor:
@@ -238,22 +244,35 @@ class Transformer(nn.Module):
         logits: Tensor = self.output(self.features(self.decode(target_bt, memory, sub, padding_bs)[-1]))
         return logits
 
-    def _embed(self, table: nn.Embedding, tokens: Tensor, start: int, types: Tensor | None = None) -> Tensor:
+    def output_product(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and matrix whose product are the logits: a bias is one more column, for a feature that is 1."""
+        if self.output.bias is None:
+            return features, self.output.weight
+        matrix_vd = torch.cat([self.output.weight, self.output.bias[:, None]], dim=1)
+        return F.pad(features, (0, 1), value=1.0), matrix_vd
+
+    def _embed(
+        self, table: nn.Embedding, tokens: Tensor, start: int, types: Tensor | None = None, *, target: bool = False
+    ) -> Tensor:
         end = start + tokens.shape[1]
-        positions = self.positions_pd if self.positions is None else self.positions.weight
+        own = target and self.target_positions is not None
+        table_of_positions = self.target_positions if own else self.positions
+        positions = self.positions_pd if table_of_positions is None else table_of_positions.weight
         if end > positions.shape[0]:
             raise UserError(f"{end} subwords are more than the model takes ({self.config.max_length}): split the text")
         x = F.embedding(tokens, table.weight)
-        x = (x * math.sqrt(self.config.width) if self.positions is None else x) + positions[start:end]
+        x = (x * math.sqrt(self.config.width) if self.config.scales_embeddings else x) + positions[start:end]
         if self.types is not None:
             x = x + (self.types.weight[0] if types is None else self.types(types))
-        if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+        norm = self.target_embedding_norm if own else self.embedding_norm
+        if norm is not None:
+            x = norm(x)
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
     def used_parameters(self, sub: SubNetwork) -> Iterator[nn.Parameter]:
         """The parameters that a sub-network uses, each once."""
-        others = [module for module in (self.embedding_norm, self.transform, self.halting) if module is not None]
+        parts = (self.embedding_norm, self.target_embedding_norm, self.transform, self.halting)
+        others = [module for module in parts if module is not None]
         unique = {id(p): p for module in (*self.tables, *others) for p in module.parameters()}
         yield from unique.values()
         yield from self.encoder.used_parameters(sub.encoder)
@@ -272,6 +291,10 @@ def pool(x_bsd: Tensor, padding_bs: Tensor | None) -> Tensor:
         largest_bd = x_bsd.masked_fill(padding_bs1, float("-inf")).amax(1)
         mean_bd = x_bsd.masked_fill(padding_bs1, 0.0).sum(1) / (~padding_bs1).sum(1)
     return F.pad(torch.relu(torch.cat([largest_bd, mean_bd], dim=1)), (0, 1), value=1.0)
+
+
+def _embedding_norm(config: ModelConfig) -> nn.LayerNorm | None:
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon) if config.norms_embeddings else None
 
 
 def _scale_by_depth(stack: Stack) -> None:

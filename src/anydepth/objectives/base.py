@@ -161,9 +161,10 @@ class TranslationObjective(Objective):
         return loss
 
     def _sampled_loss(self, model: Transformer, batch: Batch, outputs: ForwardOutputs, step: int) -> Loss:
-        matrix_vd, target_r = model.output.weight, batch.wanted[outputs.real_r]
+        features_erd, matrix_vd = model.output_product(outputs.features_erd)
+        target_r = batch.wanted[outputs.real_r]
         sample = sample_vocabulary(len(matrix_vd), self.sampled_softmax, self.seed, step, matrix_vd.device)
-        found = sampled_cross_entropy(outputs.features_erd, matrix_vd, target_r, outputs.weight_er, sample)
+        found = sampled_cross_entropy(features_erd, matrix_vd, target_r, outputs.weight_er, sample)
         return Loss(found.total, {"nll": found.total.detach()})
 
 
@@ -176,9 +177,10 @@ def compute_loss(
 ) -> Loss:
     """The weighted cross-entropy of the outputs; with a teacher, part of its weight goes to the distillation losses."""
     distilled = None if distillation is None else distillation(model, batch, outputs)
+    features_erd, matrix_vd = model.output_product(outputs.features_erd)
     found = cross_entropy(
-        outputs.features_erd,
-        model.output.weight,
+        features_erd,
+        matrix_vd,
         batch.wanted[outputs.real_r],
         outputs.weight_er if distilled is None else outputs.weight_er * distilled.reference_share_er,
         label_smoothing,

@@ -72,7 +72,10 @@ class Teacher:
         elif with_features:
             features_rd = model.read_out(encoded[-1], batch.source_padding, real_r)
         model.train(was_training)
-        return TeacherOutputs({"encoder": encoded, "decoder": decoded}, features_rd, model.output.weight.detach())
+        matrix_vd = model.output.weight
+        if features_rd is not None:
+            features_rd, matrix_vd = model.output_product(features_rd)
+        return TeacherOutputs({"encoder": encoded, "decoder": decoded}, features_rd, matrix_vd.detach())
 
 
 def _layers(sub: SubNetwork, side: str) -> tuple[int, ...]:

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from anydepth.artifact import model as artifact
+from anydepth.artifact.folder import LanguagePair
 from anydepth.config import DataConfig, ModelConfig, Recipe
 from anydepth.data import Tokenizer
 from anydepth.errors import UserError
@@ -20,6 +22,7 @@ from anydepth.model.hf import is_pretrained, load_pretrained
 from anydepth.training.checkpoint import read_state, saved_steps
 from anydepth.training.trainer import model_tensors
 
+LanguageTokens = dict[str, tuple[str | None, str | None]]  # by the name of a pair, of its sources and targets
 HEAD = "output.weight"
 # Model keys that need not be those of init_from; also max_length unless positions are learned, and fewer layers.
 CHANGEABLE = ("dropout", "attention_dropout", "max_length", "init", "head", "halting", "halting_confidence")
@@ -34,6 +37,7 @@ class StartModel:
     tokenizer: Tokenizer
     fingerprint: str
     labels: tuple[str, ...] = ()
+    language_tokens: LanguageTokens = field(default_factory=dict)  # of an imported model
 
     @classmethod
     def load(cls, path: Path) -> "StartModel":
@@ -44,7 +48,15 @@ class StartModel:
                 digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
             return cls(config, tensors, tokenizer, digest.hexdigest())
         found = artifact.load_model(path)
-        return cls(found.model.config, model_tensors(found.model), found.tokenizer, found.fingerprint, found.labels)
+        last = [pair for pair in found.pairs if pair.tag_last]
+        if last:
+            raise UserError(
+                f"sources of {path} have the token of their language at the end ({last[0].tag}), which training does "
+                "not put there: start from a model of OPUS-MT, M2M100, NLLB or mBART-50"
+            )
+        own = {pair.name: (pair.tag, pair.target_tag) for pair in found.pairs if _is_imported(pair)}
+        tensors = model_tensors(found.model)
+        return cls(found.model.config, tensors, found.tokenizer, found.fingerprint, found.labels, own)
 
     def copy_to(self, model: Transformer, labels: tuple[str, ...] = ()) -> None:
         """Copy all weights that fit. A head for other labels is not copied, even if it has the same size."""
@@ -85,7 +97,9 @@ class BaseModels:
     def _complete_by_start(self, recipe: Recipe, init_from: Path, run: Path) -> Recipe:
         if recipe.data.tokenizer not in (None, init_from):
             raise UserError("init_from brings its own tokenizer: leave out data.tokenizer")
-        data = recipe.data.model_copy(update={"tokenizer": init_from})
+        data = recipe.data.model_copy(
+            update={"tokenizer": init_from, "language_tokens": self._language_tokens(recipe.data, init_from, run)}
+        )
         there = _saved_model_config(run) if self.start is None else self.start.config
         asked = recipe.model.model_dump(include=recipe.model.model_fields_set)
         for key, value in asked.items():
@@ -95,6 +109,17 @@ class BaseModels:
                     "leave out the section, as model={} does"
                 )
         return recipe.model_copy(update={"data": data, "model": there.model_copy(update=asked)})
+
+    def _language_tokens(self, data: DataConfig, init_from: Path, run: Path) -> LanguageTokens:
+        if self.start is None:
+            return DataConfig.model_validate(_saved_section(run, "data")).language_tokens
+        known, names = self.start.language_tokens, [pair.name for pair in data.corpora]
+        if missing := [name for name in names if known and name not in known]:
+            raise UserError(
+                f"{init_from} translates {', '.join(known)}, not {missing[0]}: name the languages as it does, or "
+                "import it with --pair for those"
+            )
+        return {name: known[name] for name in names if name in known}
 
     def check_teacher(self, recipe: Recipe, run: Path) -> None:
         """Outputs can only be compared over the same vocabulary, and states only over the same tokens."""
@@ -168,9 +193,18 @@ def _is_changeable(key: str, value: object, there: ModelConfig) -> bool:
     return key in CHANGEABLE
 
 
+def _is_imported(pair: LanguagePair) -> bool:
+    """Whether it has tokens that are not those of our own models."""
+    return pair.target_tag is not None or pair.tag not in (None, f"<2{pair.target}>")
+
+
+def _saved_section(run: Path, section: str) -> Any:
+    return read_json(run / "recipe.json", f"restore it, or give another folder than {run} with out=…").get(section)
+
+
 def _saved_model_config(run: Path) -> ModelConfig:
     advice = f"restore it, or give another folder than {run} with out=…"
     try:
-        return ModelConfig.model_validate(read_json(run / "recipe.json", advice).get("model"))
+        return ModelConfig.model_validate(_saved_section(run, "model"))
     except ValidationError as error:
         raise UserError(f"{run / 'recipe.json'} is damaged: {advice}") from error

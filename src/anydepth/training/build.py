@@ -119,7 +119,8 @@ def _augmented(data: DataConfig, prepared: Prepared, part: PreparedPair, seed: i
 def _encoding(data: DataConfig, prepared: Prepared, part: PreparedPair) -> PairEncoder:
     symbol = None if part.tag is None else prepared.tokenizer.symbol_id(part.tag)
     first = [*prepared.tokenizer.opening, *([] if symbol is None else [symbol])]
-    return PairEncoder(prepared.tokenizer, first, data.max_tokens, prepared.labels)
+    target = None if part.target_tag is None else prepared.tokenizer.symbol_id(part.target_tag)
+    return PairEncoder(prepared.tokenizer, first, data.max_tokens, prepared.labels, () if target is None else (target,))
 
 
 def make_validator(
@@ -146,7 +147,7 @@ def _validation_set(
     pairs = part.valid_pairs[: recipe.train.valid_sentences]
     encoding = _encoding(recipe.data, prepared, part)
     sources = [encoding.first + ids for ids in encoding.sources([source for source, _ in pairs])]
-    targets = encoding.targets([target for _, target in pairs])
+    targets = [[*encoding.first_target, *ids] for ids in encoding.targets([target for _, target in pairs])]
     if recipe.data.is_text:
         batches = masked_batches(tokenizer, sources, recipe.data.masked, VALIDATION_SEED, VALIDATION_BATCH)
     else:
@@ -158,7 +159,7 @@ def _validation_set(
         )
     if token_depths is not None:
         batches = map(token_depths.on, batches)
-    return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag)
+    return ValidationSet(part.name, pairs, [batch.to(device) for batch in batches], part.tag, part.target_tag)
 
 
 def write_models(
@@ -180,7 +181,7 @@ def write_models(
         about.append(f"Warning: {plateau}.")
     if about:
         facts["about"] = {"text": "\n\n".join(about)}
-    pairs = {part.name: LanguagePair(*part.languages, part.tag) for part in prepared.parts}
+    pairs = {part.name: LanguagePair(*part.languages, part.tag, part.target_tag) for part in prepared.parts}
 
     def write(folder: Path, model: Finished, pair: str = "") -> None:
         own = [pairs[pair]] if pair else list(pairs.values())

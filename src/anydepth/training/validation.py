@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from anydepth.artifact.folder import LanguagePair
 from anydepth.artifact.model import LoadedModel
 from anydepth.data import Batch, Tokenizer
 from anydepth.data.corpus import Pair
@@ -43,6 +44,7 @@ class ValidationSet:
     pairs: list[Pair]
     batches: list[Batch]
     tag: str | None = None
+    target_tag: str | None = None
 
 
 @dataclass
@@ -88,7 +90,10 @@ class TranslationValidator:
 
     def _measure(self, model: Transformer, held_out: ValidationSet, menu: DepthMenu) -> dict[str, ByDepth]:
         """BLEU and likelihood of one language pair at each depth."""
-        loaded = LoadedModel(model, self.tokenizer, menu, tag=held_out.tag, token_depths=self.token_depths)
+        pair = LanguagePair("source", "target", held_out.tag, held_out.target_tag)
+        loaded = LoadedModel(
+            model, self.tokenizer, menu, pairs=(pair,), tag=held_out.tag, token_depths=self.token_depths
+        )
         translator = Translator(loaded, TorchEngine(model))
         sources = [source for source, _ in held_out.pairs]
         references = [target for _, target in held_out.pairs]
