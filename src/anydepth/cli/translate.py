@@ -69,6 +69,15 @@ def translate(
     scale: ScaleOption = None,
     lambda_: Lambda = None,
     exit: TokenExit = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Early exit by a promise: such a share of sentences, as 99%, keeps the text of the full depth, or "
+            "nearly so, by the rule that `anydepth calibrate --keep` has found. 100% is the full depth, with drafts "
+            "where they are faster.",
+            show_default=False,
+        ),
+    ] = None,
     beam: Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Output the N best hypotheses, as `line ||| text ||| score`.")] = 1,
     length_penalty: LengthPenalty = 0.6,
@@ -90,12 +99,14 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line by line."""
     from anydepth.data.corpus import decode_lines
-    from anydepth.infer.translator import Translator
+    from anydepth.infer.translator import Translator, on_engine
+    from anydepth.selectors.promise import parse_keep
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
     if speculate and beam > 1:
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
+    _refuse_with_keep(keep, exit, depth, budget)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     translator = Translator.load(
@@ -109,6 +120,8 @@ def translate(
         source_language=from_language,
         target_language=to_language,
     ).between()
+    if keep is not None and parse_keep(keep) == 1 and together == beam == 1 and translator.engine.name == "native":
+        translator = on_engine(translator, "native", threads, speculate=True, shortlist=shortlist)
     if speculate and together > 1:
         stderr_console().print(
             f"batches of {together} run without drafts, which would take longer: give --batch-size 1 to see each "
@@ -130,9 +143,10 @@ def translate(
         scale=scale,
         lambda_=lambda_,
         exit=exit,
+        keep=keep,
     )
     mean = _write_translations(sys.stdout.buffer, found, nbest)
-    if exit is not None and mean is not None:
+    if (exit is not None or keep is not None) and mean is not None:
         stderr_console().print(f"tokens left after {mean:.2f} decoder layers on average")
 
 
@@ -161,6 +175,15 @@ def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]
     finally:
         out.flush()
     return layers / tokens if tokens else None
+
+
+def _refuse_with_keep(keep: str | None, exit: str | None, depth: str | None, budget: str | None) -> None:
+    if keep is None:
+        return
+    if exit is not None:
+        raise UserError("--keep and --exit both choose the exit rule: give one of the two")
+    if budget is not None or depth == "auto":
+        raise UserError("a promise is for one depth: give --keep with --depth NAME, or alone")
 
 
 def _choose_depth(

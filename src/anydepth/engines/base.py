@@ -120,6 +120,10 @@ class Engine(AnyEngine, Protocol):
     def why_no_exits(self) -> str | None:
         """Why it does not take an exit rule for tokens, or None."""
 
+    @property
+    def search_shortlist(self) -> bool:
+        """Whether it searches among the outputs of a lexical shortlist."""
+
     def prepare(self, subs: Iterable[SubNetwork]) -> None:
         """Get ready to run these, or refuse those that it cannot run."""
 

@@ -110,6 +110,10 @@ class CTranslate2Engine:
         self._lock = Lock()
 
     @property
+    def search_shortlist(self) -> bool:
+        return self.shortlist is not None
+
+    @property
     def name(self) -> str:
         return "ctranslate2" if self.compute_type == "float32" else f"ctranslate2 {self.compute_type}"
 

@@ -48,6 +48,7 @@ class OnnxEngine:
     """Runs the one sub-network that was written to `folder`."""
 
     name, compute_type = "onnx", "float32"
+    search_shortlist = False
 
     def __init__(self, sub: SubNetwork, folder: Path, threads: int) -> None:
         self.sub, self.threads = sub, threads

@@ -27,6 +27,7 @@ class TorchEngine:
     """Batch after batch, each on all threads. `Engine` and `ClassifierEngine` in one."""
 
     name, compute_type = "torch", "float32"
+    search_shortlist = False
     why_no_exits: str | None = None
 
     def __init__(self, model: Transformer) -> None:

@@ -28,6 +28,7 @@ class TranslateKeywords(TypedDict, total=False):
     scale: float | None
     lambda_: float | None
     exit: str | ExitRule | None
+    keep: str | float | None
     progress: Progress | None
 
 
@@ -57,6 +58,7 @@ class TranslationOptions:
     scale: float | None = None  # where each word has its own depth: all deeper or shallower; by default as in training
     lambda_: float | None = None  # the same, for depths from reconstruction
     exit: str | ExitRule | None = None  # where tokens leave the decoder early
+    keep: str | float | None = None  # the same, by a calibrated promise: so many texts are those of the full depth
     progress: Progress | None = None
 
     @classmethod
@@ -92,6 +94,12 @@ class TranslationOptions:
                 raise UserError(f"{name} is {getattr(self, name)!r}: use True or False")
         check_progress(self.progress)
         self.exit_rule  # noqa: B018  # refuses what is none
+        if self.keep is not None:
+            from anydepth.selectors.promise import parse_keep
+
+            parse_keep(self.keep)
+            if self.exit is not None:
+                raise UserError("keep and exit both choose the exit rule: give one of the two")
 
     @property
     def exit_rule(self) -> ExitRule | None:

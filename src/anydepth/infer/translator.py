@@ -28,6 +28,7 @@ from anydepth.selectors import Selector
 
 if TYPE_CHECKING:
     from anydepth.selectors.learned import LearnedSelector
+    from anydepth.selectors.promise import Promise, TextCheck
     from anydepth.word_depths.table import TokenDepths
 
 
@@ -154,6 +155,7 @@ class Translator(TextModel):
         scale: float | None = None,
         lambda_: float | None = None,
         exit: str | ExitRule | None = None,
+        keep: str | float | None = None,
         progress: Progress | None = None,
     ) -> str | list[str]:
         """The best translation of a text, or of each of several.
@@ -174,6 +176,8 @@ class Translator(TextModel):
             exit: Let tokens leave the decoder early, at the first exit that is sure enough: "margin:2", where the best
                 logit is so far above the second, "confidence:0.9", where the best token is so probable, or
                 "patience:2", once so many exits in a row agree. For models trained at several decoder depths.
+            keep: The same, by the rule that `anydepth calibrate --keep` has found: such a share of texts, as "99%" or
+                0.99, is that of the full depth, or nearly so. "100%" is the full depth.
             progress: Called with the number of texts that have become ready.
         """
         options = TranslationOptions(
@@ -188,6 +192,7 @@ class Translator(TextModel):
             scale=scale,
             lambda_=lambda_,
             exit=exit,
+            keep=keep,
             progress=progress,
         )
         found = [
@@ -212,17 +217,18 @@ class Translator(TextModel):
 
         A line that is too long or broken ends the stream with its number, after everything before it is given out.
         """
-        checked = TranslationOptions.check(options)
+        checked, check = self._with_promise(depth, TranslationOptions.check(options))
         self._translate([], depth, checked)  # refuses bad options before it waits for a line
-        return in_chunks(lines, chunk, lambda texts: self._translate(texts, depth, checked))
+        found = in_chunks(lines, chunk, lambda texts: self._translate(texts, depth, checked, check))
+        return found if check is None else check.over(found)
 
     def every_depth(
         self, texts: Iterable[str], *, depths: Sequence[str] | None = None, **options: Unpack[HypothesesKeywords]
     ) -> dict[str, list[list[Hypothesis]]]:
         """What `hypotheses` gives for each of `depths`, by default all, in one pass that shares what it can."""
         checked = TranslationOptions.check(options)
-        if checked.exit is not None:
-            raise UserError("every_depth runs fixed depths: leave out exit")
+        if checked.exit is not None or checked.keep is not None:
+            raise UserError("every_depth runs fixed depths: leave out exit and keep")
         self._check_pair()
         names = self.menu.names if depths is None else [self.menu[name].name for name in depths]
         sources, capitals = self._encode(texts, checked)
@@ -238,7 +244,46 @@ class Translator(TextModel):
 
         return within_budget(self, budget, beam=beam, batch_size=batch_size)
 
-    def _translate(self, texts: Iterable[str], depth: Depth, options: TranslationOptions) -> list[list[Hypothesis]]:
+    def promise(
+        self, keep: str | float, *, depth: str | None = None, beam: int = 1, length_penalty: float = 0.6
+    ) -> "Promise | None":
+        """What `keep` runs: the exit rule of a calibration that is strict enough, and what was measured of it. None is
+        the full depth, for "100%".
+
+        Raises:
+            UserError: If `anydepth calibrate --keep` has not been run for this depth, beam and engine.
+        """
+        from anydepth.selectors.promise import find_for, parse_keep
+
+        if self.engine.why_no_exits is not None and parse_keep(keep) < 1:
+            raise self._no_exits()
+        return find_for(self, parse_keep(keep), self.menu[depth].name, beam, length_penalty)
+
+    def _with_promise(self, depth: Depth, options: TranslationOptions) -> "tuple[TranslationOptions, TextCheck | None]":
+        """With the exit rule in place of `keep`, and what compares the texts with those of the calibration."""
+        if options.keep is None:
+            return options, None
+        if (depth is not None and not isinstance(depth, str)) or depth == AUTO:
+            raise UserError("a promise is for one depth: with keep, name the depth or leave it out")
+        self._check_pair()
+        found = self.promise(options.keep, depth=depth, beam=options.beam, length_penalty=options.length_penalty)
+        if found is None:
+            return replace(options, keep=None), None
+        from anydepth.selectors.promise import TextCheck
+
+        rule = None if found.margin is None else ExitRule("margin", found.margin, found.exits)
+        return replace(options, keep=None, exit=rule), TextCheck(found)
+
+    def _translate(
+        self, texts: Iterable[str], depth: Depth, options: TranslationOptions, check: "TextCheck | None" = None
+    ) -> list[list[Hypothesis]]:
+        if options.keep is not None:
+            options, own = self._with_promise(depth, options)
+            texts = check_texts(texts)
+            found = self._translate(texts, depth, options, own)
+            if own is not None:
+                own.finish()
+            return found
         self._check_pair()
         if isinstance(depth, str) and depth == AUTO:
             if self.selector is None:
@@ -253,17 +298,24 @@ class Translator(TextModel):
                     "and the same encoder; leave out the exit, or give a deeper depth of a tied-multi model"
                 )
         if options.exit is not None and self.engine.why_no_exits is not None:
-            raise UserError(
-                f"tokens cannot leave early here, as {self.engine.why_no_exits}: leave out the exit, or use "
-                'engine="native" or engine="torch" without speculate'
-            )
+            raise self._no_exits()
         self._word_depths(options)
+        texts = check_texts(texts)
         sources, capitals = self._encode(texts, options)
         found = [[Hypothesis("", (), 0.0)] for _ in sources]
         for name, group in _group_by_depth(self.menu, depth, sources, _waiting(sources)).items():
             for i, (hypotheses,) in self._search([name], group, sources, options):
                 found[i] = _in_capitals(hypotheses) if i in capitals else hypotheses
+        if check is not None:
+            for i in _waiting(sources):
+                check.add(texts[i], len(sources[i]), found[i][0].decoder_layers)
         return found
+
+    def _no_exits(self) -> UserError:
+        return UserError(
+            f"tokens cannot leave early here, as {self.engine.why_no_exits}: leave out the exit, or use "
+            'engine="native" or engine="torch" without speculate'
+        )
 
     def _no_selector(self) -> UserError:
         reason = self.loaded.why_no_selector()

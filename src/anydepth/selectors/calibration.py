@@ -12,7 +12,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -226,15 +226,19 @@ def _records() -> TypeAdapter[list[_StoredCalibration]]:
 
 def save(calibration: Calibration, folder: Path | None, fingerprint: str) -> Path:
     """Put it beside the records of other machines and conditions; where it went to is returned."""
-    for path in _places(folder, fingerprint):
+    return write_first(_places(folder, fingerprint), lambda path: _add(calibration, path, fingerprint))
+
+
+def write_first(places: Sequence[Path], write: Callable[[Path], Path]) -> Path:
+    """In the model folder, or in the cache where the folder is read-only."""
+    for path in places:
         try:
-            return _add(calibration, path, fingerprint)
+            return write(path)
         except OSError as error:
             if error.errno not in NOT_PERMITTED:
                 raise
     raise UserError(
-        f"neither the model folder nor {_cache_path(fingerprint).parent} can be written to: "
-        "set XDG_CACHE_HOME to a folder of yours"
+        f"neither the model folder nor {places[-1].parent} can be written to: set XDG_CACHE_HOME to a folder of yours"
     )
 
 
@@ -316,12 +320,14 @@ def machine_key() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _cache_path(fingerprint: str) -> Path:
-    return user_cache_path("anydepth") / "calibration" / f"{fingerprint}.json"
+def places(folder: Path | None, fingerprint: str, name: str) -> list[Path]:
+    """Where records of this kind, such as calibration.json, may be: in the model folder and in the user's cache."""
+    cached = user_cache_path("anydepth") / Path(name).stem / f"{fingerprint}.json"
+    return [*([] if folder is None else [folder / name]), cached]
 
 
 def _places(folder: Path | None, fingerprint: str) -> list[Path]:
-    return [*([] if folder is None else [folder / NAME]), _cache_path(fingerprint)]
+    return places(folder, fingerprint, NAME)
 
 
 def _add(calibration: Calibration, path: Path, fingerprint: str) -> Path:
