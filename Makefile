@@ -102,6 +102,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/int4.py
 	$(BIN)/python benchmarks/growing.py demo/grown && $(BIN)/python benchmarks/speculation.py demo/grown
 	$(BIN)/python benchmarks/token_exits.py
+	$(BIN)/python benchmarks/promise.py
 	$(BIN)/python benchmarks/distill.py
 	$(BIN)/python benchmarks/malformed.py
 	$(BIN)/python benchmarks/processes.py

@@ -146,7 +146,7 @@ def translate(
         keep=keep,
     )
     mean = _write_translations(sys.stdout.buffer, found, nbest)
-    if (exit is not None or keep is not None) and mean is not None:
+    if mean is not None and (exit is not None or (keep is not None and parse_keep(keep) < 1)):
         stderr_console().print(f"tokens left after {mean:.2f} decoder layers on average")
 
 

@@ -193,14 +193,15 @@ def find_for(model: TranslatingModel, keep: float, depth: str, beam: int, length
     """For this model as it runs now; None for 100%, which needs none. Where there is none, the error says what to
     run."""
     if keep == 1:
+        log.info(f"depth {depth}: 100% is the text of the full depth")
         return None
     engine, penalty = model.engine, length_penalty if beam > 1 else 0.0
     key = (depth, beam, penalty, engine.name, engine.search_shortlist, model.pair)
     stored = load_all(model.folder, model.fingerprint)
     found = find(stored, keep, key)
     if found is None:
-        other = next((one for one in stored if one.pair == model.pair), None)
-        there = "" if other is None else f"; there is {as_percent(other.keep)} for {_conditions(other)}"
+        others = dict.fromkeys(f"{as_percent(one.keep)} for {_conditions(one)}" for one in stored)
+        there = f"; there is {', '.join([*others][:3])}" if others else ""
         raise UserError(f"no promise of {as_percent(keep)} has been calibrated for {depth}{there}: run "
                         f"`{_command(model, keep, depth, beam, length_penalty)}`")  # fmt: skip
     log.info(
