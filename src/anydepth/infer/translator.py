@@ -267,11 +267,11 @@ class Translator(TextModel):
             raise UserError("a promise is for one depth: with keep, name the depth or leave it out")
         self._check_pair()
         found = self.promise(options.keep, depth=depth, beam=options.beam, length_penalty=options.length_penalty)
-        if found is None:
+        if found is None or found.margin is None:
             return replace(options, keep=None), None
         from anydepth.selectors.promise import TextCheck
 
-        rule = None if found.margin is None else ExitRule("margin", found.margin, found.exits)
+        rule = ExitRule("margin", found.margin, found.exits)
         return replace(options, keep=None, exit=rule), TextCheck(found)
 
     def _translate(
