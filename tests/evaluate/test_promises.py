@@ -21,6 +21,7 @@ from anydepth.evaluate.experiment import RunOptions
 from anydepth.evaluate.metrics import sentence_chrf
 from anydepth.evaluate.promise import MARGINS, PromiseResult, calibrate_promise, fixed_sequence, promise_report
 from anydepth.evaluate.render import to_terminal
+from anydepth.export.runtime import build_runtime_file
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.selectors.promise import p_value, save
 
@@ -164,6 +165,42 @@ def test_a_promise_of_a_depth_that_no_rule_keeps_runs_the_full_depth(toy):
     promise = replace(calibrate_promise(toy, TEXTS, 0.9, options=QUICK).promise, margin=None)
     save(promise, toy.folder, toy.fingerprint)
     assert toy.hypotheses(OTHERS, keep=0.9) == toy.hypotheses(OTHERS)
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_beam_has_a_promise_of_its_own(toy, engine):
+    translator = on_engine(toy, engine, 1)
+    options = replace(QUICK, beam=3, length_penalty=1.0)
+    promise = calibrate_promise(translator, TEXTS, 0.9, options=options).promise
+    save(promise, toy.folder, toy.fingerprint)
+    rule = ExitRule("margin", promise.margin, promise.exits)
+    found = translator.translate(OTHERS, keep=0.9, beam=3, length_penalty=1.0)
+    assert found == translator.translate(OTHERS, exit=rule, beam=3, length_penalty=1.0)
+    for other in ({}, {"beam": 3}, {"beam": 2, "length_penalty": 1.0}):
+        with pytest.raises(UserError, match="no promise of 90% has been calibrated"):
+            translator.translate(OTHERS, keep=0.9, **other)
+
+
+def test_a_language_pair_has_a_promise_of_its_own(two_targets_run, tmp_path):
+    folder = shutil.copytree(two_targets_run / "model", tmp_path / "model")
+    loud = Translator.load(folder, engine="native", threads=1, target_language="loud")
+    save(calibrate_promise(loud, TEXTS, 0.9, options=QUICK).promise, folder, loud.fingerprint)
+    assert loud.translate(OTHERS[0], keep=0.9).isupper()
+    quiet = Translator.load(folder, engine="native", threads=1, target_language="en")
+    with pytest.raises(UserError, match="--from fr --to en --engine native"):
+        quiet.translate(OTHERS[0], keep=0.9)
+    with pytest.raises(UserError, match="this model has several language pairs"):
+        Translator.load(folder, engine="native", threads=1).translate(OTHERS[0], keep=0.9)
+
+
+def test_a_model_file_keeps_its_promises_in_the_cache(toy, tmp_path):
+    file = tmp_path / "toy.anydepth"
+    file.write_bytes(build_runtime_file(on_engine(toy, "native", 1)))
+    translator = Translator.load(file, threads=1)
+    promise = calibrate_promise(translator, TEXTS, 0.9, options=QUICK).promise
+    assert save(promise, translator.folder, translator.fingerprint).is_relative_to(tmp_path / "cache")
+    rule = ExitRule("margin", promise.margin, promise.exits)
+    assert Translator.load(file).translate(OTHERS, keep=0.9) == translator.translate(OTHERS, exit=rule)
 
 
 def test_the_sequence_ends_at_the_first_that_fails():

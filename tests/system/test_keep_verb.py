@@ -44,6 +44,7 @@ def test_calibrate_then_keep(model, tmp_path):
     assert first == expected
     assert last == exited.stderr.decode().strip()  # the mean number of layers
 
+    assert f"promises     95% at 2-2 with {chosen[1]}, beam 1, native, dev.fr" in run("info", model).stdout.decode()
     strict = run("translate", *common, "--keep", "99%", stdin=text)
     assert_one_line(strict, "no promise of 99%", "there is 95% for 2-2, beam 1, native")
     full = run("translate", *common, stdin=text)

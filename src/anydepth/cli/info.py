@@ -43,6 +43,7 @@ def info(
 
 def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
     from anydepth.selectors.calibration import of_machine
+    from anydepth.selectors.promise import load_all
 
     config, menu, folder = loaded.config, loaded.menu, loaded.folder
     views = _views(loaded)
@@ -65,6 +66,7 @@ def translator_facts(loaded: "LoadedModel") -> dict[str, Any]:
         "selector": _selector(loaded),
         "why_no_selector": loaded.why_no_selector(),
         "calibrations": [asdict(one.conditions) for one in of_machine(folder, loaded.fingerprint)],
+        "promises": [{**asdict(one), "rule": one.rule} for one in load_all(folder, loaded.fingerprint)],
     }
 
 
@@ -164,6 +166,7 @@ def _rows(facts: dict[str, Any]) -> dict[str, str]:
     return rows | {
         "selector": _kind(facts["selector"], facts["why_no_selector"]),
         "calibration": _calibrations(facts["calibrations"]),
+        **({"promises": _promises(facts["promises"])} if facts["promises"] else {}),
     }
 
 
@@ -214,6 +217,14 @@ def _calibrations(conditions: list[dict[str, Any]]) -> str:
         f"{one['device']}, {one['threads']} thread{'s' if one['threads'] != 1 else ''}, beam {one['beam']}, "
         f"{one['date'][:10]}" + ("" if one["pair"] is None else f", {one['pair']}")
         for one in conditions
+    )
+
+
+def _promises(promises: list[dict[str, Any]]) -> str:
+    return "; ".join(
+        f"{100 * one['keep']:.6g}% at {one['depth']} with {one['rule']}, beam {one['beam']}, {one['engine']}, "
+        f"{one['source_file']}" + ("" if one["pair"] is None else f", {one['pair']}")
+        for one in promises
     )
 
 
