@@ -100,13 +100,12 @@ def translate(
     """Translate standard input to standard output, line by line."""
     from anydepth.data.corpus import decode_lines
     from anydepth.infer.translator import Translator, on_engine
-    from anydepth.selectors.promise import parse_keep
 
     if sys.stdin is None or sys.stdout is None:
         raise UserError("translate reads standard input and writes standard output: one of them is closed")
     if speculate and beam > 1:
         raise UserError("--speculate is for greedy search: leave out --beam, or --speculate")
-    _refuse_with_keep(keep, exit, depth, budget)
+    everything = _is_everything(keep, exit, depth, budget)
     at_a_terminal = sys.stdin.isatty()
     together = 1 if at_a_terminal else batch_size  # there, sentences come one by one
     translator = Translator.load(
@@ -120,7 +119,7 @@ def translate(
         source_language=from_language,
         target_language=to_language,
     ).between()
-    if keep is not None and parse_keep(keep) == 1 and together == beam == 1 and translator.engine.name == "native":
+    if everything and together == beam == 1 and translator.engine.name == "native":
         translator = on_engine(translator, "native", threads, speculate=True, shortlist=shortlist)
     if speculate and together > 1:
         stderr_console().print(
@@ -146,7 +145,7 @@ def translate(
         keep=keep,
     )
     mean = _write_translations(sys.stdout.buffer, found, nbest)
-    if mean is not None and (exit is not None or (keep is not None and parse_keep(keep) < 1)):
+    if mean is not None and (exit is not None or (keep is not None and not everything)):
         stderr_console().print(f"tokens left after {mean:.2f} decoder layers on average")
 
 
@@ -177,13 +176,17 @@ def _write_translations(out: BinaryIO, translations: "Iterator[list[Hypothesis]]
     return layers / tokens if tokens else None
 
 
-def _refuse_with_keep(keep: str | None, exit: str | None, depth: str | None, budget: str | None) -> None:
+def _is_everything(keep: str | None, exit: str | None, depth: str | None, budget: str | None) -> bool:
+    """Whether --keep is 100%. Refused with what chooses the exit rule or the depth, too."""
     if keep is None:
-        return
+        return False
+    from anydepth.selectors.promise import parse_keep
+
     if exit is not None:
         raise UserError("--keep and --exit both choose the exit rule: give one of the two")
     if budget is not None or depth == "auto":
         raise UserError("a promise is for one depth: give --keep with --depth NAME, or alone")
+    return parse_keep(keep) == 1
 
 
 def _choose_depth(
