@@ -224,6 +224,7 @@ class TransformersEngine:
     """Our search over the logits of an exported model, to compare its tokens with those of its source."""
 
     name, compute_type = "transformers", "float32"
+    search_shortlist = False
     why_no_exits: str | None = "a model of transformers has one depth"
 
     def __init__(self, folder: Path, ids: Sequence[int]) -> None:
