@@ -27,6 +27,8 @@ from anydepth.export.sample import SampleText
 from anydepth.selectors.calibration import save
 from anydepth.word_depths.table import TokenDepths, WordDepths
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "model"
 
 

@@ -25,6 +25,8 @@ from anydepth.export.runtime import build_runtime_file
 from anydepth.infer.translator import Translator, on_engine
 from anydepth.selectors.promise import p_value, save
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [source for source, _ in toy_pairs(120, seed=9)]
 OTHERS = [source for source, _ in toy_pairs(60, seed=10)]
 QUICK = RunOptions(source_name="some/where/dev.fr", repeats=1)

@@ -28,6 +28,8 @@ from anydepth.export.sample import SampleText
 from anydepth.infer.classifier import Classifier
 from anydepth.model import Transformer
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["made_classifiers"]
 
 TEXTS = [text for text, _ in toy_texts(60, seed=11)] + ["", "zzz 😀 unheard of", "the film " * 100]

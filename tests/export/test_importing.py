@@ -13,6 +13,8 @@ from anydepth import Translator, UserError
 from anydepth.data.imported_tokenizer import MBART_LANGUAGES, read_fairseq, read_marian
 from anydepth.export.importing import import_model
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = {
     "marian": (make_marian, {}, []),
     "marian-pickled": (make_marian, {"pickled": True, "scale_embedding": False, "activation_function": "gelu"}, []),

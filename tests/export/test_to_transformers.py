@@ -15,6 +15,8 @@ from anydepth.data.tokenizer import Tokenizer
 from anydepth.export.importing import import_model
 from anydepth.model.hf_translation import check_settings
 
+pytestmark = pytest.mark.slow
+
 SENTENCES = [f"{a} {b}" for a in LINES for b in (*TEXTS, *(one[::-1] for one in TEXTS), *LINES)][:500]
 
 

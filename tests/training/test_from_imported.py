@@ -12,6 +12,8 @@ from anydepth.data.shards import PairStore
 from anydepth.export.importing import import_model
 from anydepth.objectives.cross_entropy import cross_entropy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def opus(tmp_path_factory):

@@ -20,6 +20,8 @@ from anydepth.training.figures import layer_ticks, log_scale, log_ticks
 from anydepth.training.report import STALE, training_report
 from anydepth.training.run_log import TrainingRun
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_GATES = {"gradients.png", "gradients-bottom.png", "loss.png"}
 GATES = {"samples.png", "utilisation.png", "samples-over-training.png", "depth.png"}
 DIVERGED = {"kind": "diverged", "step": 307, "layer": "decoder.3"}
